@@ -1,0 +1,297 @@
+"""Batches: sentences laid end to end in rows of one fixed length, gathered by index on the device.
+
+Short sentences padded to the longest waste most of a batch, and batches of ever new shapes are slow on a GPU. So
+a batch is a fixed number of rows of fixed length, and each row holds as many whole sentences as fit ("packing").
+Every token knows the number of its sentence; attention is allowed inside a sentence only, which
+`dynctx.layers.same_sentence` turns into a mask. Decoding uses the same types with one sentence a row.
+
+The order of an epoch is a function of (seed, epoch) alone, so any step of a run can be entered again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dynctx.corpus import Ints, TokenStore
+from dynctx.errors import DynctxError
+from dynctx.subwords import BOS, EOS, PAD
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sentences in rows. R rows of L positions."""
+
+    ids: Tensor  # [R, L] token ids, PAD where nothing lies
+    sentence: Tensor  # [R, L] number of the token's sentence in the batch, -1 at padding
+    position: Tensor  # [R, L] position inside the sentence, 0 at padding
+
+
+@dataclass(frozen=True)
+class Context(Packed):
+    """The candidate sentences of every sentence of a batch, oldest first, in the row their sentence lies in.
+
+    `slot` is distance - 1 of the candidate a token belongs to. The EOS of every candidate has slot -1 except the
+    very last position of each sentence's candidates, which holds an EOS with slot `scope`: it stands for the end
+    of the context and is there even where no candidate is.
+    """
+
+    slot: Tensor  # [R, L]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n sentences to translate. `sentences` are their numbers in the store."""
+
+    sentences: Tensor  # [n]
+    source: Packed  # [R, S]
+    target: Packed  # [R, T] what is to be predicted, EOS included
+    prefix: Tensor  # [R, T] what the decoder reads: BOS, then the target without its last token
+    context: Context | None  # [R, N]
+    present: Tensor  # [n, scope] which candidates exist
+    target_tokens: int
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of a batch and their lengths; `context` is 0 for models without one."""
+
+    rows: int
+    source: int
+    target: int
+    context: int = 0
+
+    def __str__(self) -> str:
+        context = f" + {self.context} context" if self.context else ""
+        return f"{self.rows} rows of {self.source} source{context} and {self.target} target positions"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which sentences lie where: all that is needed to gather a batch."""
+
+    sentences: Ints  # [n]
+    row: Ints  # [n]
+    offsets: Ints  # [3, n] where a sentence's source, target and context begin in its row
+    lengths: Ints  # [3, n]
+
+    @property
+    def target_tokens(self) -> int:
+        return int(self.lengths[1].sum())
+
+
+class Gatherer:
+    """A store's arrays as tensors on one device, from which batches are gathered."""
+
+    def __init__(self, store: TokenStore, scope: int, device: torch.device | str = "cpu") -> None:
+        self.store, self.scope, self.device = store, scope, torch.device(device)
+        with warnings.catch_warnings():  # a read-only memory map is what we want: nothing here writes
+            warnings.simplefilter("ignore", UserWarning)
+            self.source = torch.from_numpy(_signed(store.source)).to(device)
+            self.target = torch.from_numpy(_signed(store.target)).to(device)
+            self.source_starts = torch.from_numpy(np.asarray(store.source_starts)).to(device)
+            self.target_starts = torch.from_numpy(np.asarray(store.target_starts)).to(device)
+        self.firsts = store.document_starts
+        self.document_starts = torch.from_numpy(self.firsts).to(device)
+
+    def lengths(self) -> Ints:
+        """[3, sentences] length of every sentence's source, target and candidate context."""
+        source = np.diff(self.store.source_starts)
+        target = np.diff(self.store.target_starts)
+        return np.stack([source, target, self._context_lengths()])
+
+    def _context_lengths(self) -> Ints:
+        if not self.scope:
+            return np.zeros(len(self.store), np.int64)
+        starts = np.asarray(self.store.source_starts)
+        oldest = np.maximum(np.arange(len(self.store)) - self.scope, self.store.document_starts)
+        return np.maximum(starts[:-1] - starts[oldest], 1)  # never less than the one EOS
+
+    def gather(self, plan: Plan, shape: Shape) -> Batch:
+        """Lay the planned sentences into rows. No value is read back to the host."""
+        sentences = self._to_device(plan.sentences)
+        row, offsets = self._to_device(plan.row), self._to_device(plan.offsets)
+        lengths = self._to_device(plan.lengths)
+        totals = [int(total) for total in plan.lengths.sum(1)]
+        tokens = [
+            _Tokens.lay(lengths[k], row, offsets[k], width, total)
+            for k, (width, total) in enumerate(zip((shape.source, shape.target, shape.context), totals))
+        ]
+        rows = shape.rows
+        source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
+        source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
+        target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
+        target_ids = _unsigned(self.target[target_at])
+        target = tokens[1].packed(target_ids, rows, shape.target)
+        # the token before it, BOS at the first position
+        before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
+        prefix = tokens[1].scatter(before, rows, shape.target, PAD)
+        context = self._context(sentences, tokens[2], rows, shape.context) if self.scope else None
+        distances = torch.arange(1, self.scope + 1, device=self.device)
+        present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
+        return Batch(sentences, source, target, prefix, context, present, plan.target_tokens)
+
+    def _context(self, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
+        first = self.document_starts[sentences]
+        oldest = torch.maximum(sentences - self.scope, first)  # [n]
+        begin = self.source_starts[oldest]
+        count = sentences - oldest  # [n] candidates present
+        empty = (count == 0)[tokens.sentence]
+        at = torch.where(empty, 0, begin[tokens.sentence] + tokens.position)
+        ids = torch.where(empty, EOS, _unsigned(self.source[at]))
+        # the sentence a token belongs to: the last start not after it
+        owner = torch.searchsorted(self.source_starts, at, right=True) - 1
+        slot = sentences[tokens.sentence] - owner - 1  # distance - 1
+        ends = ids == EOS  # EOS occurs at the end of a sentence only
+        last = tokens.position == tokens.length[tokens.sentence] - 1
+        slot = torch.where(ends, torch.where(last, self.scope, -1), slot)
+        packed = tokens.packed(ids, rows, width)
+        return Context(packed.ids, packed.sentence, packed.position, tokens.scatter(slot, rows, width, -1))
+
+    def one_per_row(self, sentences: NDArray[np.int64], multiple: int = 8) -> Batch:
+        """The sentences as a padded batch, one a row: the form that decoding takes."""
+        lengths = self.lengths_of(sentences)
+        widths = [-(-int(lengths[k].max()) // multiple) * multiple for k in range(3)]
+        plan = Plan(sentences, np.arange(len(sentences)), np.zeros_like(lengths), lengths)
+        return self.gather(plan, Shape(len(sentences), *widths))
+
+    def lengths_of(self, sentences: NDArray[np.int64]) -> Ints:
+        starts, targets = self.store.source_starts, self.store.target_starts
+        context = np.zeros(len(sentences), np.int64)
+        if self.scope:
+            firsts = self.firsts[sentences]
+            context = np.maximum(starts[sentences] - starts[np.maximum(sentences - self.scope, firsts)], 1)
+        return np.stack(
+            [starts[sentences + 1] - starts[sentences], targets[sentences + 1] - targets[sentences], context]
+        )
+
+    def _to_device(self, array: NDArray[np.int64]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of some sentences, flat: whose they are and where they go."""
+
+    sentence: Tensor  # [tokens]
+    position: Tensor  # [tokens] inside the sentence
+    place: Tensor  # [tokens] flat index into the rows
+    length: Tensor  # [n]
+
+    @classmethod
+    def lay(cls, lengths: Tensor, row: Tensor, offset: Tensor, width: int, total: int) -> _Tokens:
+        number = torch.arange(len(lengths), device=lengths.device)
+        sentence = torch.repeat_interleave(number, lengths, output_size=total)
+        first = torch.cumsum(lengths, 0) - lengths
+        position = torch.arange(total, device=lengths.device) - first[sentence]
+        return cls(sentence, position, (row * width + offset)[sentence] + position, lengths)
+
+    def scatter(self, values: Tensor, rows: int, width: int, empty: int) -> Tensor:
+        flat = torch.full((rows * width,), empty, dtype=torch.int64, device=values.device)
+        flat[self.place] = values
+        return flat.view(rows, width)
+
+    def packed(self, ids: Tensor, rows: int, width: int) -> Packed:
+        sentence = self.scatter(self.sentence, rows, width, -1)
+        return Packed(self.scatter(ids, rows, width, PAD), sentence, self.scatter(self.position, rows, width, 0))
+
+
+def _signed(tokens: np.ndarray) -> np.ndarray:
+    """torch knows int16 everywhere and uint16 hardly anywhere: look at the same bits as int16."""
+    return tokens.view(np.int16) if tokens.dtype == np.uint16 else np.asarray(tokens)
+
+
+def _unsigned(tokens: Tensor) -> Tensor:
+    ids = tokens.to(torch.int64)
+    return ids & 0xFFFF if tokens.dtype == torch.int16 else ids
+
+
+def choose_shape(lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, row_length: int = 0) -> Shape:
+    """The one shape of a run: rows wide enough for the longest sentence, sides in proportion to the corpus.
+
+    `batch_tokens` counts every position of a batch: source, target and context.
+    """
+    kept = lengths[:, usable]
+    if kept.shape[1] == 0:
+        raise DynctxError("no sentence pair of the training data is fit for training (see the data card)")
+    longest, mean = kept.max(1), kept.mean(1)
+    target = max(_round_up(longest[1]), row_length or min(128, _round_up(int(longest[1]) * 4)))
+    # a little more than in proportion: the target, which the softmax makes dear, should be what fills first
+    widths = [max(_round_up(longest[k]), _round_up(1.1 * target * mean[k] / mean[1])) for k in (0, 2)]
+    rows = max(1, batch_tokens // (target + sum(widths)))
+    return Shape(rows, widths[0], target, widths[1])
+
+
+def _round_up(value: float, multiple: int = 8) -> int:
+    return int(-(-value // multiple) * multiple)
+
+
+def plan_epoch(
+    lengths: Ints, usable: NDArray[np.bool_], shape: Shape, seed: int, epoch: int, run_length: int = 1, documents: Ints | None = None
+) -> list[Plan]:
+    """Every usable sentence once, in an order that depends on (seed, epoch) alone, packed into batches.
+
+    With `run_length` above 1 the order shuffles runs of neighbouring sentences (of the documents that begin at
+    `documents`), so that sentences of one batch serve each other as context.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    if run_length == 1:
+        order = rng.permutation(np.flatnonzero(usable))
+    else:
+        order = _runs(usable, run_length, documents, rng)
+    caps = np.array([shape.source, shape.target, shape.context])
+    ends = np.cumsum(lengths[:, order], axis=1)  # [3, usable]
+    plans, first, total = [], 0, len(order)
+    while first < total:
+        sentences, row, begins = [], [], []
+        for number in range(shape.rows):
+            if first >= total:
+                break
+            base = ends[:, first - 1] if first else np.zeros(3, np.int64)
+            # a row ends where any of the three sides would overflow
+            end = min(int(np.searchsorted(ends[k], base[k] + caps[k], side="right")) for k in range(3))
+            sentences.append(order[first:end])
+            row.append(np.full(end - first, number))
+            begins.append(ends[:, first:end] - lengths[:, order[first:end]] - base[:, None])
+            first = end
+        chosen = np.concatenate(sentences)
+        plans.append(Plan(chosen, np.concatenate(row), np.concatenate(begins, axis=1), lengths[:, chosen]))
+    rng.shuffle(plans)  # type: ignore[arg-type]
+    return plans
+
+
+def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rng: np.random.Generator) -> Ints:
+    borders = np.asarray(documents)
+    starts = np.concatenate([np.arange(a, b, run_length) for a, b in zip(borders[:-1], borders[1:])])
+    ends = np.append(starts[1:], len(usable))
+    picked = rng.permutation(len(starts))
+    order = np.concatenate([np.arange(starts[i], ends[i]) for i in picked])
+    return order[usable[order]]
+
+
+def updates(
+    lengths: Ints, usable: NDArray[np.bool_], shape: Shape, seed: int, group: int, epoch: int = 0, index: int = 0, run_length: int = 1, documents: Ints | None = None
+) -> Iterator[tuple[int, int, list[Plan]]]:
+    """Without end: (epoch, index of the update in it, its batches), from a given place on.
+
+    An update is `group` batches whatever the number of devices, which share them out; the last update of an
+    epoch may have fewer.
+    """
+    while True:
+        plans = plan_epoch(lengths, usable, shape, seed, epoch, run_length, documents)
+        groups = [plans[i : i + group] for i in range(0, len(plans), group)]
+        for number in range(index, len(groups)):
+            yield epoch, number, groups[number]
+        epoch, index = epoch + 1, 0

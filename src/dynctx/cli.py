@@ -1,0 +1,126 @@
+"""The `dynctx` command: parse, call, print. Heavy libraries are imported only by the commands that use them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from dynctx.errors import DynctxError
+
+app = typer.Typer(
+    help="Translate documents, choosing for each sentence the earlier sentences it needs as context.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; configs/manual.yaml explains every key.")]
+Overrides = Annotated[
+    Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Settings laid over the config.")  # noqa: UP045
+]
+
+
+def main() -> None:
+    """Run a command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
+    # blocks of GPU memory that can grow: without this, batches of many sizes fragment it
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    try:
+        app()
+    except DynctxError as error:
+        sys.stderr.write(f"dynctx: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("dynctx: stopped\n")
+        sys.exit(130)
+    except BrokenPipeError:  # `dynctx ... | head` is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+@app.command()
+def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Train the subword model and write the token stores and the data card."""
+    from dynctx.config import load_config
+    from dynctx.prepare import card_text
+    from dynctx.prepare import prepare as run
+
+    print(card_text(run(load_config(config, overrides or []).data)))
+
+
+@app.command()
+def train(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Train a model; the same command again goes on where it was stopped."""
+    from dynctx.config import load_config
+    from dynctx.training import run
+
+    run(load_config(config, overrides or []))
+
+
+@app.command()
+def translate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents to translate.")],
+    model: Annotated[Path, typer.Option("--model", "-m", help="Model folder.")],
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,  # noqa: UP045
+    beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
+    batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations from the model instead.")] = False,
+    temperature: Annotated[float, typer.Option(help="For --sample.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
+    int8: Annotated[bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Translate documents, line by line in their order."""
+    from dynctx.commands import translate_files
+
+    translate_files(files, model, output, beam, batch, sample, temperature, seed, int8, device)
+
+
+@app.command()
+def evaluate(
+    hypothesis: Annotated[str, typer.Argument(metavar="HYP")],
+    references: Annotated[list[str], typer.Argument(metavar="REF...")],
+    sources: Annotated[Optional[str], typer.Option(help="Source lines, to find those seen in training.")] = None,  # noqa: UP045
+    against: Annotated[Optional[str], typer.Option(help="Another system's translations: paired bootstrap.")] = None,  # noqa: UP045
+    train: Annotated[Optional[list[str]], typer.Option(help="Training text to compare with; may be repeated.")] = None,  # noqa: UP045
+    leave_out_seen: Annotated[bool, typer.Option("--leave-out-seen", help="Score without lines seen in training.")] = False,
+    language: Annotated[str, typer.Option(help="Target language: decides how text is tokenised for scores.")] = "en",
+    samples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 12345,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score translations: BLEU, chrF, TER, document BLEU, tokenised BLEU, with signatures."""
+    import json
+
+    from dynctx.evaluation.evaluate import evaluate as run
+
+    report = run(
+        hypothesis,
+        references,
+        sources=sources,
+        against=against,
+        train=train or [],
+        leave_out_seen=leave_out_seen,
+        language=language,
+        samples=samples,
+        seed=seed,
+    )
+    print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if as_json else report.to_text())
+
+
+@app.command()
+def info(
+    place: Annotated[Path, typer.Argument(metavar="FOLDER_OR_CONFIG")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a model is: parameters by part, sizes, data, scores."""
+    from dynctx.commands import show_info
+
+    show_info(place, as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What the commands do that is more than one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynctx.config import load_config, to_dict
+from dynctx.documents import Document, read_documents, write_documents
+from dynctx.errors import DynctxError
+from dynctx.model_folder import find_model, load_model
+from dynctx.pipeline import quantize, translate_documents
+from dynctx.prepare import load_subwords
+from dynctx.training.reporting import count_parameters
+from dynctx.translators import build_translator
+
+
+def pick_device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise DynctxError(f"device {name!r}: expected auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DynctxError("torch sees no GPU; use --device auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def translate_files(
+    files: Sequence[Path],
+    folder: Path,
+    output: Path | None,
+    beam: int | None,
+    batch: int | None,
+    sample: bool,
+    temperature: float,
+    seed: int,
+    int8: bool,
+    device: str,
+) -> None:
+    """Read everything before translating anything, and write only when all is done."""
+    documents = [document for file in files for document in read_documents(str(file))]
+    model = load_model(folder, pick_device(device))
+    decoding = dataclasses.replace(model.config.decoding, sampling=sample, temperature=temperature)
+    for name, value in (("beam", beam), ("batch_sentences", batch)):
+        if value is not None:
+            if value < 1:
+                raise DynctxError(f"--{name.split('_')[0]} must be at least 1, not {value}")
+            setattr(decoding, name, value)
+    if int8:
+        if model.device.type != "cpu":
+            raise DynctxError("--int8 is for the CPU; add --device cpu")
+        model = quantize(model)
+    torch.manual_seed(seed)
+    with bar(sum(len(d.sentences) for d in documents)) as advance:
+        translated = translate_documents(model, documents, decoding, advance, warn)
+    if output is not None:
+        write_documents(translated, output)
+    else:
+        sys.stdout.write(as_text(translated))
+
+
+def as_text(documents: Sequence[Document]) -> str:
+    return "\n".join("".join(f"{sentence}\n" for sentence in document.sentences) for document in documents)
+
+
+def warn(text: str) -> None:
+    sys.stderr.write(f"dynctx: {text}\n")
+
+
+class bar:
+    """A progress bar on stderr, where that is a terminal."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self.progress = Progress(console=console, disable=not console.is_terminal, transient=True)
+        self.task = self.progress.add_task("translating", total=total)
+
+    def __enter__(self) -> Any:
+        self.progress.start()
+        return lambda count: self.progress.update(self.task, advance=count)
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+
+def describe(place: Path) -> dict[str, Any]:
+    """Parameters, sizes, data and scores of a model folder, or of what a config would build."""
+    about: dict[str, Any] = {}
+    if place.is_dir():
+        folder = find_model(place)
+        model = load_model(folder)
+        config, translator, about = model.config, model.translator, model.about
+        size = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
+        vocabulary = (len(model.source), len(model.target))
+    else:
+        config = load_config(place)
+        size = 0
+        try:
+            source, target = load_subwords(config.data.folder)
+            vocabulary = (len(source), len(target))
+        except DynctxError:  # not prepared yet: the size that was asked for
+            vocabulary = (config.data.vocabulary, config.data.vocabulary)
+        with torch.device("meta"):
+            translator = build_translator(config.model, *vocabulary)
+    return {
+        "kind": config.model.kind,
+        "languages": [config.data.source_language, config.data.target_language],
+        "vocabulary": {"source": vocabulary[0], "target": vocabulary[1], "joint": config.data.joint},
+        "parameters": {
+            name: {"trainable": trainable, "frozen": frozen}
+            for name, (trainable, frozen) in count_parameters(translator).items()
+        },
+        "bytes_on_disk": size,
+        "model": to_dict(config.model),
+        "data": [{"source": f.source.path, "target": f.target.path} for f in config.data.train],
+        "updates": about.get("updates"),
+        "scores": about.get("scores", {}),
+    }
+
+
+def show_info(place: Path, as_json: bool) -> None:
+    if not place.exists():
+        raise DynctxError(f"{place}: no such model folder or config")
+    info = describe(place)
+    if as_json:
+        print(json.dumps(info, indent=1, ensure_ascii=False))
+        return
+    languages = " to ".join(name or "?" for name in info["languages"])
+    vocabulary = info["vocabulary"]
+    print(f"{info['kind']} model, {languages}")
+    print(f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target" + (" (joint)" if vocabulary["joint"] else ""))
+    print("parameters:")
+    for name, part in info["parameters"].items():
+        print(f"  {name:<24} {part['trainable']:>13,} trainable {part['frozen']:>13,} frozen")
+    if info["bytes_on_disk"]:
+        print(f"on disk: {info['bytes_on_disk'] / 2**20:,.1f} MiB")
+    for files in info["data"]:
+        print(f"data: {files['source']} | {files['target']}")
+    if info["updates"] is not None:
+        print(f"updates: {info['updates']:,}")
+    for name, value in info["scores"].items():
+        print(f"  {name}: {value}")

@@ -1,0 +1,319 @@
+"""Typed configuration: dataclasses, filled from YAML and `key=value` overrides, strict in both.
+
+`configs/manual.yaml` explains every key. A key that does not exist or a value of the wrong type is refused with
+the place, the nearest valid name and what was expected; nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dynctx.documents import TextFile
+from dynctx.errors import DynctxError, at
+
+T = TypeVar("T")
+
+
+@dataclass
+class ParallelFiles:
+    """Two aligned texts; `documents` keeps only the first so many documents (0: all)."""
+
+    source: TextFile
+    target: TextFile
+    documents: int = 0
+
+
+@dataclass
+class DataConfig:
+    """What `dynctx prepare` reads and where it writes."""
+
+    folder: str = "data"
+    source_language: str = ""
+    target_language: str = ""
+    train: list[ParallelFiles] = field(default_factory=list)
+    dev: ParallelFiles | None = None
+    test: dict[str, ParallelFiles] = field(default_factory=dict)
+    vocabulary: int = 16000
+    joint: bool = True
+    subwords: Literal["bpe", "unigram"] = "unigram"
+    character_coverage: float = 0.9999
+    byte_fallback: bool = True
+    normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
+    subword_sample: int = 1_000_000
+    max_length: int = 128
+    max_ratio: float = 8.0
+
+
+@dataclass
+class ModelConfig:
+    """The network. Sizes default to Transformer base."""
+
+    kind: Literal["sentence"] = "sentence"
+    width: int = 512
+    feed_forward: int = 2048
+    heads: int = 8
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    norm: Literal["post", "pre"] = "post"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    relu_dropout: float = 0.0
+    tie_embeddings: Literal["all", "target", "none"] = "all"
+    scope: int = 0
+
+
+@dataclass
+class ScheduleConfig:
+    """Learning rate: `inverse_sqrt` rises linearly to `peak` over `warmup` updates, then falls as 1/sqrt."""
+
+    kind: Literal["inverse_sqrt", "constant"] = "inverse_sqrt"
+    peak: float = 7e-4
+    warmup: int = 4000
+
+
+@dataclass
+class DecodingConfig:
+    """How translations are searched for, in validation and in use."""
+
+    beam: int = 4
+    length_penalty: float = 0.6
+    max_extra: int = 50
+    batch_sentences: int = 64
+    sampling: bool = False
+    temperature: float = 1.0
+
+
+@dataclass
+class TrainingConfig:
+    """One run of the training loop."""
+
+    stage: Literal["sentence"] = "sentence"
+    output: str = "runs/model"
+    init: str = ""
+    updates: int = 20000
+    batch_tokens: int = 8192
+    update_batches: int = 1
+    row_length: int = 0
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    beta2: float = 0.98
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    label_smoothing: float = 0.1
+    validate_every: int = 1000
+    validation: DecodingConfig = field(default_factory=lambda: DecodingConfig(batch_sentences=256))
+    dev_documents: int = 0
+    patience: int = 0
+    average: int = 5
+    checkpoint_every: int = 500
+    log_every: int = 50
+    minutes: float = 0.0
+
+
+@dataclass
+class RuntimeConfig:
+    """The machine: nothing here changes what is learned, only how fast and in which precision."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: int = 0
+    compile: bool = False
+
+
+@dataclass
+class Config:
+    """Everything that decides a run."""
+
+    seed: int = 1
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file, lay `key=value` overrides over it and check the result."""
+    config = parse_config(read_yaml(path), where=at(path))
+    return apply_overrides(config, overrides)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise DynctxError(f"{at(path)}: cannot read the config: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DynctxError(f"{at(path)}: the config is not UTF-8 (byte {error.start})") from None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else None
+        problem = getattr(error, "problem", None) or str(error)
+        raise DynctxError(f"{at(path, line)}: not valid YAML: {problem}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise DynctxError(f"{at(path)}: a config is a mapping of keys to values, found {_kind(content)}")
+    return content
+
+
+def parse_config(content: dict[str, Any], where: str = "config") -> Config:
+    config = build(Config, content, where, "")
+    check(config, where)
+    return config
+
+
+def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """`training.updates=10`: the value is read as YAML, so lists and mappings can be given too."""
+    import yaml
+
+    content = to_dict(config)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise DynctxError(f"override {override!r}: expected key=value, such as training.updates=2000")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise DynctxError(f"override {override!r}: the value is not valid YAML") from None
+        _assign(content, key.split("."), value, override)
+    return parse_config(content, where="overrides")
+
+
+def _assign(content: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+    node: Any = content
+    for part in path[:-1]:
+        if not isinstance(node, dict) or part not in node or node[part] is None:
+            raise DynctxError(f"override {override!r}: {_unknown(part, node if isinstance(node, dict) else {})}")
+        node = node[part]
+    if not isinstance(node, dict):
+        raise DynctxError(f"override {override!r}: {'.'.join(path[:-1])} has no keys of its own")
+    node[path[-1]] = value
+
+
+def to_dict(config: Any) -> Any:
+    """Plain dicts, lists and scalars: what is stored with a model."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, dict):
+        return {key: to_dict(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_dict(value) for value in config]
+    return config
+
+
+def to_yaml(config: Config) -> str:
+    import yaml
+
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+
+
+def build(kind: type[T], content: Any, where: str, path: str) -> T:
+    """Fill dataclass `kind` from plain data; `path` is the key so far, for messages."""
+    if kind is TextFile and isinstance(content, str):
+        content = {"path": content}  # the short form: a path alone
+    if not isinstance(content, dict):
+        raise DynctxError(f"{where}: {path or 'config'} should be a mapping, found {_kind(content)}")
+    hints = typing.get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        full = f"{path}.{key}" if path else str(key)
+        if key not in fields:
+            inside = f" in {path}" if path else ""
+            raise DynctxError(f"{where}: {_unknown(str(key), fields)}{inside}")
+        values[key] = convert(hints[key], value, where, full)
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise DynctxError(f"{where}: {path + '.' if path else ''}{name} is missing")
+    return kind(**values)
+
+
+def convert(hint: Any, value: Any, where: str, path: str) -> Any:
+    """One value against one type hint, or a message that names both."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return convert(next(a for a in arguments if a is not type(None)), value, where, path)
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), value, where, path)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool):
+            choices = ", ".join(str(a) for a in arguments)
+            near = difflib.get_close_matches(str(value), [str(a) for a in arguments], 1)
+            hintline = f"; did you mean {near[0]}?" if near else ""
+            raise DynctxError(f"{where}: {path} is {value!r}, expected one of: {choices}{hintline}")
+        return value
+    if origin is list:
+        if not isinstance(value, list):
+            raise DynctxError(f"{where}: {path} should be a list, found {_kind(value)}")
+        return [convert(arguments[0], item, where, f"{path}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise DynctxError(f"{where}: {path} should be a mapping, found {_kind(value)}")
+        return {str(k): convert(arguments[1], v, where, f"{path}.{k}") for k, v in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 (no dot) as text
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise DynctxError(f"{where}: {path} is {value!r} ({_kind(value)}), expected {_name(hint)}")
+    return value
+
+
+def check(config: Config, where: str) -> None:
+    """What no single type can say."""
+    model, training, data = config.model, config.training, config.data
+    rules = [
+        (model.width % model.heads == 0, f"model.width ({model.width}) must be a multiple of model.heads"),
+        (model.width % 2 == 0, f"model.width ({model.width}) must be even"),
+        (data.vocabulary >= 16, f"data.vocabulary ({data.vocabulary}) must be at least 16"),
+        (data.max_length >= 1, f"data.max_length ({data.max_length}) must be at least 1"),
+        (
+            data.joint or model.tie_embeddings != "all",
+            "model.tie_embeddings: all needs one joint vocabulary; with data.joint: false use target or none",
+        ),
+        (training.update_batches >= 1, "training.update_batches must be at least 1"),
+        (training.validate_every >= 1, "training.validate_every must be at least 1"),
+        (training.updates >= 0, "training.updates must not be negative"),
+        (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
+        (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
+    ]
+    for name in ("dropout", "attention_dropout", "relu_dropout"):
+        rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
+    for holds, message in rules:
+        if not holds:
+            raise DynctxError(f"{where}: {message}")
+
+
+def _unknown(key: str, known: Any) -> str:
+    near = difflib.get_close_matches(key, list(known), 1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+    return f"unknown key {key!r} ({hint})"
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true/false", int: "a whole number"}
+    if value is None:
+        return "nothing"
+    return names.get(type(value), "a number" if isinstance(value, float) else type(value).__name__)
+
+
+def _name(hint: Any) -> str:
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))

@@ -1,0 +1,203 @@
+"""Search: greedy, beam and sampling, by one code path for validation, evaluation and use.
+
+Sentences are sorted by length into batches and their translations put back in order, so the result does not
+depend on the batch size. Finished sentences leave their batch, and the rest goes on in a smaller one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dynctx.batches import Batch, Gatherer
+from dynctx.config import DecodingConfig
+from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
+from dynctx.translators.sentence import Cache, SentNmt
+
+NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation: ids without EOS, and its log-probability (sum over tokens, EOS included)."""
+
+    ids: list[int]
+    log_probability: float
+
+
+def length_penalty(length: Any, alpha: float) -> Any:
+    """((5 + n) / 6) ** alpha: what a hypothesis' log-probability is divided by. n counts EOS."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+class BeamSearch:
+    """Beam search over the rows of a batch; beam 1 is greedy search.
+
+    Each step ranks all continuations of a row's hypotheses. One that ends and ranks among the first `beam` is
+    finished and competes by penalised score; the best `beam` that do not end live on. A row is done when no live
+    hypothesis can overtake its best finished one, or at its limit, where ending is forced.
+    """
+
+    def __init__(self, model: SentNmt, cache: Cache, limits: Tensor, alpha: float, forced_length: int = 0) -> None:
+        """limits [R]: the most tokens of each translation, EOS not counted. `forced_length` is for benchmarks."""
+        rows, beam, device = len(limits), cache.beam, limits.device
+        self.model, self.cache, self.beam, self.alpha = model, cache, beam, alpha
+        self.limits, self.forced_length = limits, forced_length
+        self.number = torch.arange(rows, device=device)  # [r] the input row of each row still here
+        self.tokens = torch.full((rows, beam), BOS, device=device)
+        self.history = torch.empty(rows, beam, 0, dtype=torch.int64, device=device)
+        self.scores = torch.full((rows, beam), -torch.inf, device=device)
+        self.scores[:, 0] = 0.0  # one live hypothesis to begin with, or all would be the same
+        self.best_penalised = torch.full((rows,), -torch.inf, device=device)
+        self.best_score = torch.zeros(rows, device=device)
+        self.best_ids = torch.empty(rows, 0, dtype=torch.int64, device=device)
+        self.done = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.results: dict[int, Hypothesis] = {}
+
+    def run(self) -> list[Hypothesis]:
+        rows = len(self.number)
+        for step in range(int(self.limits.max()) + 1):
+            self.advance(step)
+            if self.leave():
+                break
+        return [self.results[row] for row in range(rows)]
+
+    def advance(self, step: int) -> None:
+        scores, hypothesis, token = self.candidates(step)
+        ends = token == EOS
+        at_limit = step >= self.limits
+        self.finish(step, scores, hypothesis, ends, at_limit)
+        # the best that do not end live on
+        self.scores, chosen = scores.masked_fill(ends, -torch.inf).topk(self.beam, dim=1)
+        parents = hypothesis.gather(1, chosen)
+        self.tokens = token.gather(1, chosen)
+        self.cache.descend(parents)
+        past = self.history.gather(1, parents[:, :, None].expand(-1, -1, step))
+        self.history = torch.cat([past, self.tokens[:, :, None]], dim=2)
+        if self.beam == 1:  # greedy search ends with the first end
+            overtaken = self.best_penalised > -torch.inf
+        else:  # scores only fall, so a live hypothesis at best keeps its score up to the limit
+            overtaken = self.best_penalised >= self.scores[:, 0] / length_penalty(self.limits + 1.0, self.alpha)
+        self.done |= at_limit | overtaken
+
+    def candidates(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of each row, best first: score, hypothesis and token, [r, 2 beam + beam].
+
+        The last `beam` are the ends of every hypothesis, wherever they rank: a row at its limit must end.
+        """
+        logits = self.model.step(self.cache, self.tokens)
+        logits = logits.float() if logits.dtype != torch.float64 else logits
+        logits[:, :, NEVER] = -torch.inf
+        if self.forced_length:
+            logits[:, :, EOS] = -torch.inf if step < self.forced_length else 1e4
+        normaliser = self.scores - torch.logsumexp(logits, dim=-1)  # [r, beam]
+        width = min(2 * self.beam, logits.shape[2])
+        top, token = logits.topk(width, dim=2)  # [r, beam, 2 beam]: no more can matter
+        scores = (top + normaliser[:, :, None]).flatten(1)
+        scores, chosen = scores.topk(width, dim=1)
+        hypothesis, token = chosen // width, token.flatten(1).gather(1, chosen)
+        endings = logits[:, :, EOS] + normaliser
+        return (
+            torch.cat([scores, endings], dim=1),
+            torch.cat([hypothesis, torch.arange(self.beam, device=chosen.device).expand_as(endings)], dim=1),
+            torch.cat([token, torch.full_like(endings, EOS, dtype=torch.int64)], dim=1),
+        )
+
+    def finish(self, step: int, scores: Tensor, hypothesis: Tensor, ends: Tensor, at_limit: Tensor) -> None:
+        ranked = torch.arange(scores.shape[1], device=scores.device) < self.beam
+        counts = ends & (ranked | at_limit[:, None])
+        score, which = scores.masked_fill(~counts, -torch.inf).max(dim=1)
+        penalised = score / length_penalty(step + 1.0, self.alpha)
+        better = (penalised > self.best_penalised) & ~self.done
+        parent = hypothesis.gather(1, which[:, None])
+        ids = self.history.gather(1, parent[:, :, None].expand(-1, -1, step)).squeeze(1)
+        if self.best_ids.shape[1] < step:  # room for a longer one, filled with EOS
+            self.best_ids = torch.nn.functional.pad(self.best_ids, (0, step - self.best_ids.shape[1]), value=EOS)
+        self.best_ids = torch.where(better[:, None], ids, self.best_ids)
+        self.best_score = torch.where(better, score, self.best_score)
+        self.best_penalised = torch.where(better, penalised, self.best_penalised)
+
+    def leave(self) -> bool:
+        """Take rows that are done out of the batch, once they are enough to pay for the copy. True: all are."""
+        gone = int(self.done.sum())
+        if gone < len(self.done) and gone * 8 < len(self.done):
+            return False
+        rows = torch.nonzero(self.done).squeeze(1)
+        for number, ids, score in zip(
+            self.number[rows].tolist(), self.best_ids[rows].tolist(), self.best_score[rows].tolist()
+        ):
+            self.results[number] = Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, score)
+        if gone == len(self.done):
+            return True
+        left = torch.nonzero(~self.done).squeeze(1)
+        self.cache.keep(left)
+        for name in ("number", "limits", "tokens", "history", "scores", "done"):
+            setattr(self, name, getattr(self, name)[left])
+        for name in ("best_penalised", "best_score", "best_ids"):
+            setattr(self, name, getattr(self, name)[left])
+        return False
+
+
+@torch.no_grad()
+def sample(
+    model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
+) -> list[Hypothesis]:
+    """One draw from the model for each row (the cache's beam must be 1)."""
+    rows = len(limits)
+    tokens = torch.full((rows, 1), BOS, device=limits.device)
+    drawn, score = [], torch.zeros(rows, device=limits.device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=limits.device)
+    for step in range(int(limits.max()) + 1):
+        logits = model.step(cache, tokens)[:, 0].float()  # [R, V]
+        logits[:, NEVER] = -torch.inf
+        log_probability = torch.log_softmax(logits, dim=-1)
+        tokens = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+        tokens = tokens.masked_fill((ended | (step >= limits))[:, None], EOS)
+        score += torch.where(ended, 0.0, log_probability.gather(1, tokens).squeeze(1))
+        drawn.append(tokens)
+        ended |= tokens[:, 0] == EOS
+        if bool(ended.all()):
+            break
+    ids = torch.cat(drawn, dim=1).tolist()
+    return [Hypothesis(row[: row.index(EOS)], value) for row, value in zip(ids, score.tolist())]
+
+
+def batches_by_length(lengths: NDArray[np.int64], batch_sentences: int) -> list[NDArray[np.int64]]:
+    """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once)."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
+
+
+@torch.inference_mode()
+def translate(
+    model: SentNmt,
+    gatherer: Gatherer,
+    sentences: NDArray[np.int64],
+    config: DecodingConfig,
+    progress: Callable[[int], None] | None = None,
+) -> list[Hypothesis]:
+    """Translations of these sentences of the store, in their order."""
+    model.eval()
+    found: list[Hypothesis | None] = [None] * len(sentences)
+    lengths = gatherer.lengths_of(sentences)[0]
+    for chosen in batches_by_length(lengths, config.batch_sentences):
+        batch = gatherer.one_per_row(sentences[chosen])
+        limits = torch.from_numpy(lengths[chosen] - 1 + config.max_extra).to(gatherer.device)  # EOS not counted
+        for place, hypothesis in zip(chosen.tolist(), search(model, batch, limits, config)):
+            found[place] = hypothesis
+        if progress is not None:
+            progress(len(chosen))
+    return [hypothesis for hypothesis in found if hypothesis is not None]
+
+
+def search(model: SentNmt, batch: Batch, limits: Tensor, config: DecodingConfig) -> list[Hypothesis]:
+    cache = model.begin(model.encode(batch), config.beam)
+    if config.sampling:
+        return sample(model, cache, limits, config.temperature)
+    return BeamSearch(model, cache, limits, config.length_penalty).run()

@@ -1,0 +1,168 @@
+"""Text files in and out: lines are read strictly, results appear whole or not at all.
+
+A path that ends in `.xz` or `.gz` is compressed on disk, both ways; `-` reads the standard input.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import io
+import lzma
+import os
+import secrets
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import IO, Any, BinaryIO, Literal, TextIO, overload
+
+from dynctx.errors import DynctxError, at
+
+StrPath = str | os.PathLike[str]
+
+BOM = "\ufeff"
+
+
+def split_suffixes(path: StrPath) -> tuple[str, str]:
+    """What a file holds and how it is packed: `(".tsv", ".xz")` for `a.tsv.XZ`, `(".en", "")` for `a.en`."""
+    stem, suffix = os.path.splitext(os.fspath(path).lower())
+    return (os.path.splitext(stem)[1], suffix) if suffix in (".xz", ".gz") else (suffix, "")
+
+
+def display_name(path: StrPath) -> str:
+    """The name of an input in messages."""
+    return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
+
+
+def read_lines(path: StrPath) -> Iterator[str]:
+    """The lines of a UTF-8 file, without line ends and without a byte order mark.
+
+    Only `\\n` and `\\r\\n` end a line. Reading bytes keeps it so: text mode also splits at a lone `\\r`, and
+    `str.splitlines` at U+2028, U+0085, `\\x0b` and `\\x0c`, each of which would shift the two sides of a
+    corpus against each other.
+    """
+    number = 0
+    line = b""
+    try:
+        with _open_bytes(path) as file:
+            for number, line in enumerate(file, 1):  # noqa: B007 (the handlers below use both)
+                # Concatenated files carry byte order marks in the middle too, hence on every line.
+                yield line.decode("utf-8").rstrip("\r\n").lstrip(BOM)
+    except UnicodeDecodeError as error:
+        raise DynctxError(
+            f"{at(display_name(path), number)}: not UTF-8: byte 0x{line[error.start]:02x} at byte offset "
+            f"{error.start} of the line; convert the file to UTF-8 (or name it .xz or .gz if it is packed)"
+        ) from None
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise DynctxError(
+            f"{at(display_name(path))}: damaged archive, unreadable after line {number} ({error}); "
+            "fetch or compress the file again"
+        ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+@contextmanager
+def _open_bytes(path: StrPath) -> Iterator[IO[bytes]]:
+    name = os.fspath(path)
+    packing = split_suffixes(name)[1]
+    if name == "-":
+        yield sys.stdin.buffer
+    elif packing:
+        unpack: Any = lzma.open if packing == ".xz" else gzip.open
+        # The buffer nearly halves the time: a decompressor alone runs Python code for each line.
+        with unpack(name) as unpacked, io.BufferedReader(unpacked, 1 << 16) as file:
+            yield file
+    else:
+        with open(name, "rb") as file:
+            yield file
+
+
+def _unreadable(path: StrPath, error: OSError) -> DynctxError:
+    where = at(display_name(path))
+    if isinstance(error, FileNotFoundError):
+        folder, name = os.path.split(os.fspath(path))
+        with suppress(OSError):
+            near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+            if near:
+                return DynctxError(f"{where}: no such file; did you mean {os.path.join(folder, near[0])}?")
+        return DynctxError(f"{where}: no such file; check the path (a relative one starts at {os.getcwd()})")
+    if isinstance(error, IsADirectoryError):
+        return DynctxError(f"{where}: is a directory; name a file in it")
+    if isinstance(error, PermissionError):
+        return DynctxError(f"{where}: no permission to read it; change its mode (chmod +r) or its owner")
+    return DynctxError(f"{where}: cannot be read: {error.strerror or error}; check the disk and the path")
+
+
+@overload
+def atomic_write(path: StrPath, mode: Literal["w"] = "w") -> AbstractContextManager[TextIO]: ...
+@overload
+def atomic_write(path: StrPath, mode: Literal["wb"]) -> AbstractContextManager[BinaryIO]: ...
+@contextmanager
+def atomic_write(path: StrPath, mode: Literal["w", "wb"] = "w") -> Iterator[Any]:
+    """A handle whose content becomes `path` when the block ends well; otherwise `path` stays as it was.
+
+    `"w"` is UTF-8 text with `\\n` line ends, compressed as the suffix says; `"wb"` is bytes as they are.
+    The parent folder is created.
+    """
+    # A device or a pipe (/dev/stdout) is written to; a file in its place would be a surprise.
+    special = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    target = os.fspath(path) if special else os.path.realpath(path)  # a link stays, what it points to changes
+    written = target if special else os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.tmp")
+    try:
+        if os.path.isdir(target):
+            raise IsADirectoryError(None, "is a directory")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(written, "wb" if special else "xb") as raw:
+            if mode == "wb":
+                yield raw
+            else:
+                with _text_handle(raw, split_suffixes(path)[1]) as text:
+                    yield text
+            raw.flush()
+            if not special:
+                os.fsync(raw.fileno())  # before the rename, lest a power cut leave an empty file there
+        if not special:
+            os.replace(written, target)
+    except BaseException as error:
+        if not special:
+            with suppress(OSError):
+                os.unlink(written)
+        # A failed write names no file, a failed open or rename ours, a failed mkdir a folder above it.
+        # An error that names anything else comes from the caller's block.
+        if isinstance(error, OSError) and (
+            error.filename in (None, written) or target.startswith(str(error.filename))
+        ):
+            raise DynctxError(
+                f"{at(path)}: cannot be written: {error.strerror or error}; "
+                "free the disk, change the permissions or choose another path"
+            ) from error
+        raise
+
+
+@contextmanager
+def _text_handle(raw: IO[bytes], packing: str) -> Iterator[TextIO]:
+    """UTF-8 text over `raw`, which stays open."""
+    with _packed(raw, packing) as packed:
+        text = io.TextIOWrapper(packed, encoding="utf-8", newline="\n")
+        try:
+            yield text
+            text.flush()
+        finally:
+            # Detaching flushes once more. That fails only after an error, which is the one to tell.
+            with suppress(OSError, ValueError):
+                text.detach()
+
+
+@contextmanager
+def _packed(raw: IO[bytes], packing: str) -> Iterator[Any]:
+    if packing == ".xz":
+        with lzma.open(raw, "wb") as packed:
+            yield packed
+    elif packing == ".gz":
+        # No name and no time stamp: the same text gives the same bytes.
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+            yield packed
+    else:
+        yield raw

@@ -1,0 +1,240 @@
+"""The parts every network here is made of: attention, feed-forward, residual steps, positions, caches.
+
+Shapes in comments: R rows, L positions of a row, Q query and K key positions, H heads, d width. In training a row
+holds several packed sentences; in decoding a row is one sentence and its positions are the hypotheses of a beam.
+Both go through the same modules.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dynctx.batches import Packed
+
+
+def same_sentence(queries: Tensor, keys: Tensor) -> Tensor:
+    """[R, Q], [R, K] sentence numbers -> [R, 1, Q, K]: a token sees the tokens of its own sentence.
+
+    Padding (-1) sees everything, because a softmax over no key at all is not a number; nothing reads its result.
+    """
+    queries = queries[:, None, :, None]
+    return (queries == keys[:, None, None, :]) | (queries < 0)
+
+
+def causal(mask: Tensor) -> Tensor:
+    """[R, 1, L, L] without what lies after each position."""
+    return mask & torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """[length, width]: sines in the first half of the channels, cosines in the second, timescales 1 to 1e4."""
+    half = width // 2
+    step = math.log(1e4) / max(half - 1, 1)
+    angles = torch.arange(length)[:, None] * torch.exp(torch.arange(half) * -step)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class Embedding(nn.Module):
+    """Token embedding times sqrt(d), plus the sinusoid of the position; dropout last."""
+
+    positions: Tensor
+
+    def __init__(self, vocabulary: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("positions", sinusoids(256, width), persistent=False)
+
+    def forward(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
+        """[R, L] ids and positions, all below `longest` -> [R, L, d]."""
+        self.reach(longest)
+        embedded = F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
+        return self.dropout(embedded + F.embedding(position, self.positions).to(embedded.dtype))
+
+    def reach(self, longest: int) -> None:
+        """Sinusoids have no last position: lengthen the table when a longer sentence comes."""
+        if longest > len(self.positions):
+            table = sinusoids(2 * longest, self.weight.shape[1])
+            self.positions = table.to(self.positions.device, self.positions.dtype)
+
+
+@dataclass
+class KeyValue:
+    """Keys and values of one attention, split into heads."""
+
+    key: Tensor  # [R, H, K, d/H]
+    value: Tensor  # [R, H, K, d/H]
+
+    def rows(self, chosen: Tensor) -> KeyValue:
+        return KeyValue(self.key[chosen], self.value[chosen])
+
+
+class Growing:
+    """Self-attention's keys and values while decoding: `beam` new positions a step, room doubled when full."""
+
+    def __init__(self) -> None:
+        self.key: Tensor | None = None
+        self.value: Tensor | None = None
+        self.length = 0
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, H, beam, d/H] -> all keys and values so far."""
+        end = self.length + key.shape[2]
+        if self.key is None or self.value is None or end > self.key.shape[2]:
+            self.key, self.value = self._enlarged(self.key, key), self._enlarged(self.value, value)
+        self.key[:, :, self.length : end] = key
+        self.value[:, :, self.length : end] = value
+        self.length = end
+        return self.key[:, :, :end], self.value[:, :, :end]
+
+    def _enlarged(self, old: Tensor | None, new: Tensor) -> Tensor:
+        rows, heads, step, size = new.shape
+        room = new.new_empty(rows, heads, max(16 * step, 2 * self.length), size)
+        if old is not None:
+            room[:, :, : self.length] = old[:, :, : self.length]
+        return room
+
+    def keep(self, chosen: Tensor) -> None:
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key[chosen], self.value[chosen]
+
+
+class Attention(nn.Module):
+    """Multi-head attention. `keys_from` another width makes it a cross attention with its own key projection."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, keys_from: int | None = None) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.cross = keys_from is not None
+        if keys_from is None:
+            self.query_key_value = nn.Linear(width, 3 * width)
+            glorot(self.query_key_value, blocks=3)
+        else:
+            self.query = nn.Linear(width, width)
+            self.key_value = nn.Linear(keys_from, 2 * width)
+            glorot(self.query)
+            glorot(self.key_value, blocks=2)
+        self.output = nn.Linear(width, width)
+        glorot(self.output)
+
+    def forward(self, x: Tensor, mask: Tensor | None, memory: KeyValue | None = None, cache: Growing | None = None) -> Tensor:
+        """x [R, Q, d], mask [R, 1, Q, K] of what may be seen -> [R, Q, d]."""
+        if memory is not None:
+            query, key, value = self._split(self.query(x)), memory.key, memory.value
+        else:
+            query, key, value = map(self._split, self.query_key_value(x).chunk(3, dim=-1))
+            if cache is not None:
+                key, value = cache.append(key, value)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        rows, _, length, _ = mixed.shape
+        return self.output(mixed.transpose(1, 2).reshape(rows, length, -1))
+
+    def project(self, states: Tensor) -> KeyValue:
+        """Keys and values of what is attended to; computed once a sentence."""
+        key, value = self.key_value(states).chunk(2, dim=-1)
+        return KeyValue(self._split(key), self._split(value))
+
+    def _split(self, x: Tensor) -> Tensor:
+        rows, length, width = x.shape
+        return x.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.dropout = nn.Dropout(dropout)
+        glorot(self.inner)
+        glorot(self.outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.relu(self.inner(x))))
+
+
+def glorot(linear: nn.Linear, blocks: int = 1) -> None:
+    """Glorot-uniform weights, zero bias; a fused projection is initialised as the matrices it stands for."""
+    for block in linear.weight.chunk(blocks, dim=0):
+        nn.init.xavier_uniform_(block)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """What a layer needs to know of the configuration."""
+
+    width: int
+    inner: int
+    heads: int
+    norm: str  # "post" or "pre"
+    dropout: float
+    attention_dropout: float = 0.0
+    relu_dropout: float = 0.0
+
+
+class Residual(nn.Module):
+    """x + f(x) with layer norm behind the sum (post) or before f (pre), and dropout on f's output."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-6)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.pre = sizes.norm == "pre"
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
+        x = x + self.dropout(change)
+        return x if self.pre else self.norm(x)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward; the two halves can be called apart to put something between them."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.self_attention = Attention(sizes.width, sizes.heads, sizes.attention_dropout)
+        self.self_residual = Residual(sizes)
+        self.feed_forward = FeedForward(sizes.width, sizes.inner, sizes.relu_dropout)
+        self.feed_forward_residual = Residual(sizes)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        return self.transform(self.attend(x, mask))
+
+    def attend(self, x: Tensor, mask: Tensor | None, cache: Growing | None = None) -> Tensor:
+        change = self.self_attention(self.self_residual.before(x), mask, cache=cache)
+        return self.self_residual.after(x, change)
+
+    def transform(self, x: Tensor) -> Tensor:
+        return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))
+
+
+class DecoderLayer(EncoderLayer):
+    """Masked self-attention, attention over the source's states, feed-forward."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__(sizes)
+        self.memory_attention = Attention(sizes.width, sizes.heads, sizes.attention_dropout, keys_from=sizes.width)
+        self.memory_residual = Residual(sizes)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, mask: Tensor | None, memory: KeyValue, memory_mask: Tensor | None, cache: Growing | None = None
+    ) -> Tensor:
+        return self.transform(self.consult(self.attend(x, mask, cache), memory, memory_mask))
+
+    def consult(self, x: Tensor, memory: KeyValue, memory_mask: Tensor | None) -> Tensor:
+        change = self.memory_attention(self.memory_residual.before(x), memory_mask, memory)
+        return self.memory_residual.after(x, change)
+
+
+def longest_in(packed: Packed) -> int:
+    """An upper bound of the positions, known without reading the device: the row length."""
+    return packed.ids.shape[1]

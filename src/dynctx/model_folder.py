@@ -1,0 +1,169 @@
+"""What a trained model is on disk: a folder that holds all it takes to use it, and nothing that is unpickled.
+
+    config.yaml          the effective configuration: how to build it
+    model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
+    spm.model            the subword model (or spm.source.model and spm.target.model)
+    about.json           updates, scores with signatures, data, versions
+    README.md            the model card, for people
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dynctx.config import Config, parse_config, read_yaml, to_yaml
+from dynctx.errors import DynctxError, at
+from dynctx.files import atomic_write
+from dynctx.prepare import load_subwords, save_subwords
+from dynctx.subwords import Subwords
+from dynctx.translators import build_translator
+from dynctx.translators.sentence import SentNmt
+
+
+@dataclass
+class Model:
+    """A model ready for use."""
+
+    config: Config
+    translator: SentNmt
+    source: Subwords
+    target: Subwords
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> torch.device:
+        return self.translator.target_embedding.weight.device
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    """Every parameter once, under its first name: tied weights are stored once."""
+    return {name: parameter.detach() for name, parameter in module.named_parameters()}
+
+
+def save_model(
+    folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31
+) -> None:
+    """Write the folder beside its place and rename it into it: a reader sees the old one or the new one."""
+    folder = Path(folder)
+    beside = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        (beside / "config.yaml").write_text(to_yaml(model.config), encoding="utf-8")
+        save_subwords(beside, model.source, model.target)
+        with atomic_write(beside / "about.json") as file:
+            json.dump(model.about, file, indent=1, ensure_ascii=False)
+        (beside / "README.md").write_text(card(model), encoding="utf-8")
+        save_weights(beside, weights_of(model.translator), dtype, shard_bytes)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise DynctxError(f"{at(folder)}: the model could not be saved: {error.strerror}") from None
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    beside.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def save_weights(folder: Path, weights: dict[str, Tensor], dtype: torch.dtype | None, shard_bytes: int) -> None:
+    from safetensors.torch import save_file
+
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, weight in weights.items():
+        tensor = weight.to("cpu", dtype or weight.dtype).contiguous()
+        if size and size + tensor.nbytes > shard_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    for number, shard in enumerate(shards, 1):
+        name = "model" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}"
+        save_file(shard, folder / f"{name}.safetensors")
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """All shards together; a missing or damaged one is named."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise DynctxError(f"{at(folder)}: no model.safetensors here; is this a model folder?")
+    expected = int(files[0].stem.rsplit("-", 1)[-1]) if "-of-" in files[0].stem else 1
+    if len(files) != expected:
+        raise DynctxError(f"{at(folder)}: {len(files)} weight files of {expected}; the folder is incomplete")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            weights |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise DynctxError(f"{at(file)}: damaged weights ({error})") from None
+    return weights
+
+
+def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str) -> None:
+    """Copy weights into a module; every name and shape must fit."""
+    own = dict(module.named_parameters())
+    missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or extra:
+        names = ", ".join((missing or extra)[:3])
+        what = "lack" if missing else "have unknown"
+        raise DynctxError(f"{at(where)}: the weights {what} {len(missing or extra)} tensors ({names}, ...)")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            if parameter.shape != weights[name].shape:
+                raise DynctxError(
+                    f"{at(where)}: {name} has shape {tuple(weights[name].shape)}, expected {tuple(parameter.shape)}"
+                )
+            parameter.copy_(weights[name])
+
+
+def find_model(folder: str | Path) -> Path:
+    """A model folder, or the `model` inside a run's folder."""
+    folder = Path(folder)
+    for place in (folder, folder / "model"):
+        if (place / "config.yaml").exists():
+            return place
+    raise DynctxError(f"{at(folder)}: no model here (a model folder holds config.yaml and model.safetensors)")
+
+
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
+    place = find_model(folder)
+    config = parse_config(read_yaml(place / "config.yaml"), where=at(place / "config.yaml"))
+    source, target = load_subwords(place)
+    translator = build_translator(config.model, len(source), len(target))
+    put_weights(translator, load_weights(place), place)
+    about = {}
+    if (place / "about.json").exists():
+        try:
+            about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+        except ValueError:
+            raise DynctxError(f"{at(place / 'about.json')}: damaged (not JSON)") from None
+    return Model(config, translator.to(device).eval(), source, target, about)
+
+
+def card(model: Model) -> str:
+    """A first model card; a published model's card is written by hand over it."""
+    data, about = model.config.data, model.about
+    languages = f"{data.source_language or '?'} to {data.target_language or '?'}"
+    lines = [
+        f"# {model.config.model.kind} model, {languages}",
+        "",
+        f"Updates: {about.get('updates', 'unknown')}. Seed: {model.config.seed}.",
+        "",
+        "Training data:",
+        *(f"- {files.source.path} | {files.target.path}" for files in data.train),
+        "",
+        "Scores:",
+        *(f"- {name}: {value}" for name, value in about.get("scores", {}).items()),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,150 @@
+"""The state of a run on disk, written so that a run killed at any moment goes on as if nothing had happened.
+
+    state/update-00001500/state.safetensors    parameters and both Adam moments
+    state/update-00001500/progress.json        counters, history, and the checksum of the tensors
+    state/weights-00001500.safetensors         parameters alone, kept for averaging
+
+A checkpoint is written beside its place and renamed; the one before it is kept. A checkpoint that does not match
+its checksum is named, left where it is, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dynctx.errors import DynctxError, at
+
+KEPT = 2
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Checkpoints:
+    """The `state` folder of one run."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.folder, self.say = folder, say
+
+    def save(self, update: int, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        place = self.folder / f"update-{update:08d}"
+        beside = self.folder / f"partial-{update:08d}"
+        try:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            save_tensors(beside / "state.safetensors", tensors)
+            progress = {**progress, "update": update, "checksum": checksum(beside / "state.safetensors")}
+            (beside / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+            shutil.rmtree(place, ignore_errors=True)
+            beside.rename(place)
+        except OSError as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise DynctxError(f"{at(place)}: the checkpoint could not be written: {error.strerror}") from None
+        for old in self._all()[:-KEPT]:
+            shutil.rmtree(old)
+
+    def latest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint that is whole, or None at the start of a run."""
+        for leftover in self.folder.glob("partial-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for place in reversed(self._all()):
+            try:
+                progress = json.loads((place / "progress.json").read_text(encoding="utf-8"))
+                found = checksum(place / "state.safetensors")
+                if found != progress["checksum"]:
+                    raise ValueError("its contents do not match its checksum")
+                return load_tensors(place / "state.safetensors"), progress
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self.say(f"{at(place)}: damaged checkpoint ({error}); looking for the one before it")
+        if self._all():
+            raise DynctxError(f"{at(self.folder)}: every checkpoint is damaged; remove this folder to start again")
+        return None
+
+    def _all(self) -> list[Path]:
+        return sorted(self.folder.glob("update-*"))
+
+    def save_weights(self, update: int, weights: dict[str, Tensor], kept: int) -> None:
+        """A snapshot for averaging; only the last `kept` stay."""
+        if kept < 2:
+            return
+        place = self.folder / f"weights-{update:08d}.safetensors"
+        beside = place.with_suffix(".partial")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_tensors(beside, weights)
+            beside.replace(place)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}") from None
+        for old in self.snapshots()[:-kept]:
+            old.unlink()
+
+    def snapshots(self, up_to: int | None = None) -> list[Path]:
+        found = sorted(self.folder.glob("weights-*.safetensors"))
+        return [f for f in found if up_to is None or int(f.stem.split("-")[1]) <= up_to]
+
+
+def average(files: list[Path]) -> dict[str, Tensor]:
+    """The mean of several snapshots, summed in float64 so that the order of files cannot matter."""
+    total: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in load_tensors(file).items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / len(files)).float() for name, tensor in total.items()}
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+
+
+def checksum(path: Path) -> int:
+    value = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**22):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def pack_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {f"parameter.{name}": parameter for name, parameter in module.named_parameters()}
+    for name, parameter in module.named_parameters():
+        state = optimizer.state.get(parameter, {})
+        tensors |= {f"{moment}.{name}": state[moment] for moment in MOMENTS if moment in state}
+    return tensors
+
+
+def unpack_state(
+    module: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], update: int
+) -> None:
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            saved = tensors.get(f"parameter.{name}")
+            if saved is None or saved.shape != parameter.shape:
+                raise DynctxError(
+                    f"the checkpoint does not fit the configured model ({name}); "
+                    "give the run another training.output, or remove its state folder"
+                )
+            parameter.copy_(saved)
+            if f"exp_avg.{name}" in tensors:
+                # fused Adam keeps its step count as a float32 tensor on the parameter's device
+                step = torch.tensor(float(update), device=parameter.device)
+                moments = {m: tensors[f"{m}.{name}"].to(parameter.device) for m in MOMENTS}
+                optimizer.state[parameter] = {"step": step, **moments}
