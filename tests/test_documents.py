@@ -151,9 +151,7 @@ def test_d_lines_that_make_no_documents(put, text, line):
 
 
 def test_tsv_columns_by_name(put):
-    path = put(
-        "a.tsv", '\ufeffid\tdocid\ten\tde\r\n1\tx\tOne.\tEins.\r\n2\tx\t\tZwei.\r\n3\ty\t"Three\tDrei.\r\n'
-    )
+    path = put("a.tsv", '\ufeffid\tdocid\ten\tde\r\n1\tx\tOne.\tEins.\r\n2\tx\t\tZwei.\r\n3\ty\t"Three\tDrei.\r\n')
     assert read(path, column="en") == [("x", ["One.", ""]), ("y", ['"Three'])]
     assert read(path, column="de") == [("x", ["Eins.", "Zwei."]), ("y", ["Drei."])]
     by_id = [("1", ["Eins."]), ("2", ["Zwei."]), ("3", ["Drei."])]
@@ -273,9 +271,7 @@ def test_xml_with_all_sides_in_a_document_needs_a_choice(put):
     )
     assert read(path, column="src") == [("n1", ["one"])]
     assert read(path, column="ref:B") == [("n1", ["ein"])]
-    ragged = put(
-        "b.xml", "<doc><src><seg>a</seg></doc>\n<doc><seg>stray</seg><src><seg>b</seg></src></doc>\n"
-    )
+    ragged = put("b.xml", "<doc><src><seg>a</seg></doc>\n<doc><seg>stray</seg><src><seg>b</seg></src></doc>\n")
     assert read(ragged, column="src") == [("1", ["a"]), ("2", ["b"])]
     said = message(read, path)
     assert "wmt.xml:3:" in said and "column: src" in said
@@ -428,9 +424,7 @@ def test_broken_utf8_names_line_and_byte(put, suffix, pack):
     assert f"a.en{suffix}:3:" in said and "0xe4" in said and "offset 3 " in said
 
 
-@pytest.mark.parametrize(
-    "suffix, pack", [(".xz", lzma.compress), (".gz", gzip.compress), (".XZ", lzma.compress)]
-)
+@pytest.mark.parametrize("suffix, pack", [(".xz", lzma.compress), (".gz", gzip.compress), (".XZ", lzma.compress)])
 def test_archives(put, suffix, pack):
     text = "One.\r\n\nTwo\u2028.\n"
     assert read(put("a.en" + suffix, pack(text.encode()))) == [("1", ["One."]), ("2", ["Two\u2028."])]

@@ -46,8 +46,7 @@ def random_corpus(size: int, noise: float, seed: int = 1) -> tuple[list[str], li
     words = [f"w{number}" for number in range(50)] + ["it's", "3.5%", "(so)", "well-known"]
     references = [" ".join(rng.choices(words, k=rng.randint(3, 20))) + "." for _ in range(size)]
     hypotheses = [
-        " ".join(rng.choice(words) if rng.random() < noise else word for word in line.split())
-        for line in references
+        " ".join(rng.choice(words) if rng.random() < noise else word for word in line.split()) for line in references
     ]
     return hypotheses, references
 
@@ -227,10 +226,7 @@ def test_sentence_bleus_are_those_of_sacrebleu(groups: list[tuple[list[str], str
     pairs += [(reference, reference) for _, reference in pairs]
     metric = BLEU(effective_order=True, trg_lang=language)
     expected = [metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
-    assert (
-        sentence_bleus([pair[0] for pair in pairs], [pair[1] for pair in pairs], language=language)
-        == expected
-    )
+    assert sentence_bleus([pair[0] for pair in pairs], [pair[1] for pair in pairs], language=language) == expected
 
 
 def test_sentence_bleus_of_near_translations() -> None:
@@ -327,9 +323,7 @@ def test_bootstrap_agrees_with_sacrebleu() -> None:
     good, references = random_corpus(120, noise=0.30)
     bad = random_corpus(120, noise=0.34)[0]
     metrics = {"BLEU": BLEU(), "chrF2": CHRF()}
-    _, theirs = PairedTest(
-        [("baseline", bad), ("system", good)], metrics, [references], "bs", n_samples=500
-    )()
+    _, theirs = PairedTest([("baseline", bad), ("system", good)], metrics, [references], "bs", n_samples=500)()
     for name, metric in (("BLEU", corpus_bleu), ("chrF2", corpus_chrf)):
         ours = paired_bootstrap(metric(good, [references]), metric(bad, [references]), samples=500)
         baseline, system = theirs[name]
@@ -391,9 +385,7 @@ def test_evaluate_scores_files(write: Write) -> None:
     references = [line for line in REFERENCE.split("\n") if line]
     assert values(report) == {
         "BLEU": corpus_bleu(hypotheses, [references]).value,
-        "document BLEU": document_bleu(
-            [hypotheses[:2], hypotheses[2:]], [[references[:2], references[2:]]]
-        ).value,
+        "document BLEU": document_bleu([hypotheses[:2], hypotheses[2:]], [[references[:2], references[2:]]]).value,
         "chrF": corpus_chrf(hypotheses, [references]).value,
         "tokenised BLEU": tokenised_bleu(hypotheses, [references]).value,
         "TER": corpus_ter(hypotheses, [references]).value,
@@ -414,18 +406,14 @@ def test_evaluate_takes_borders_from_the_reference(write: Write, borderless: str
         assert values(report) == values(marked)
 
 
-@pytest.mark.parametrize(
-    "text", ["\nb c d e\nf g h i\nj k l m\n", "a b c d\n\n\nj k l m\n", "a b c d\ne\nf\n\n"]
-)
+@pytest.mark.parametrize("text", ["\nb c d e\nf g h i\nj k l m\n", "a b c d\n\n\nj k l m\n", "a b c d\ne\nf\n\n"])
 def test_empty_translations_are_counted(write: Write, text: str) -> None:
     reference = write("ref", "a b c d\n\nb c d e\nf g h i\n\nj k l m\n")
     report = evaluate(write("hyp", text), [reference], language="en")
     assert report.empty == text.split("\n")[:4].count("")
     assert f"{report.empty} empty translation" in report.to_text()
     assert (report.sentences, report.documents) == (4, 3)
-    single = evaluate(
-        write("hyp", text), [write("ref", "a b c d\nb c d e\nf g h i\nj k l m\n")], language="en"
-    )
+    single = evaluate(write("hyp", text), [write("ref", "a b c d\nb c d e\nf g h i\nj k l m\n")], language="en")
     assert (single.empty, single.documents) == (report.empty, 1)
     assert values(single)["BLEU"] == values(report)["BLEU"]
 
@@ -436,8 +424,7 @@ def test_evaluate_several_references_and_formats(write: Write) -> None:
     hypothesis = write("hyp.jsonl", '{"id": "x", "sentences": ["a b c d"]}\n{"id": "y", "sentences": [""]}\n')
     report = evaluate(hypothesis, [first, TextFile(second, column="en")], language="en")
     assert (
-        values(report)["BLEU"]
-        == corpus_bleu(["a b c d", ""], [["a b c x", "e f g h"], ["y b c d", "e f g h"]]).value
+        values(report)["BLEU"] == corpus_bleu(["a b c d", ""], [["a b c x", "e f g h"], ["y b c d", "e f g h"]]).value
     )
     assert (report.empty, report.documents) == (1, 2)
     assert report.to_json()["references"] == ["ref1", "ref2.tsv"]
@@ -448,9 +435,7 @@ TRAIN = "noch  ein Satz \n\nDas  ist\tschon bekannt\nanderes\n" * 3
 
 def test_seen_lines_are_counted_and_left_out(write: Write) -> None:
     sources = write("src", "Das ist neu\nDas ist schon bekannt\n\nNoch ein Satz\n\nnoch ein Satz\n")
-    reference = write(
-        "ref", "this is quite new\nthis is known already\n\none more of them\n\none more of these\n"
-    )
+    reference = write("ref", "this is quite new\nthis is known already\n\none more of them\n\none more of these\n")
     hypothesis = write("hyp", "this is quite new\nx\n\none more of them\n\ny\n")
     train = [write("train1", "nichts\n"), write("train2", TRAIN)]
 
@@ -462,12 +447,7 @@ def test_seen_lines_are_counted_and_left_out(write: Write) -> None:
     left = evaluate(hypothesis, [reference], sources=sources, train=train, leave_out_seen=True, language="en")
     assert "left out 2 of 4 lines that also occur in train" in left.to_text()
     assert (left.sentences, left.documents) == (2, 2)
-    assert (
-        values(left)["BLEU"]
-        == values(left)["document BLEU"]
-        == values(left)["tokenised BLEU"]
-        == pytest.approx(100)
-    )
+    assert values(left)["BLEU"] == values(left)["document BLEU"] == values(left)["tokenised BLEU"] == pytest.approx(100)
     assert values(left)["TER"] == 0 and values(told)["TER"] > 0
 
 
@@ -483,18 +463,14 @@ def test_what_is_left_out_counts_nowhere(write: Write) -> None:
         language="en",
     )
     assert report.empty == 0
-    assert (
-        report.comparisons[0].baseline == corpus_bleu(["a b c d", "i j k x"], [["a b c d", "i j k l"]]).value
-    )
+    assert report.comparisons[0].baseline == corpus_bleu(["a b c d", "i j k x"], [["a b c d", "i j k l"]]).value
     assert report.comparisons[0].units == 2
 
 
 def test_without_sources_references_are_looked_for(write: Write) -> None:
     first, second = write("ref1", "a b c d\ne f g h\ni j k l\n"), write("ref2", "a b\ne f\ni j\n")
     train = write("train.tsv", "doc\ttext\n1\ti  j\n1\tg h\n2\ta b c d\n")
-    report = evaluate(
-        write("hyp", "a\nb\nc\n"), [first, second], train=[train], leave_out_seen=True, language="en"
-    )
+    report = evaluate(write("hyp", "a\nb\nc\n"), [first, second], train=[train], leave_out_seen=True, language="en")
     assert report.to_json()["seen_in_train"] == {"count": 2, "of": 3, "left_out": True}
     assert report.sentences == 1
 
@@ -502,18 +478,14 @@ def test_without_sources_references_are_looked_for(write: Write) -> None:
 def test_empty_lines_are_not_seen(write: Write) -> None:
     sources = write("src.jsonl", '{"sentences": ["", "x"]}\n')
     reference, hypothesis = write("ref", "a\nb\n"), write("hyp", "a\nb\n")
-    report = evaluate(
-        hypothesis, [reference], sources=sources, train=[write("train", "\n\ny\n")], language="en"
-    )
+    report = evaluate(hypothesis, [reference], sources=sources, train=[write("train", "\n\ny\n")], language="en")
     assert report.seen is not None and report.seen.count == 0
 
 
 def test_evaluate_against_a_baseline(write: Write) -> None:
     good, references = random_corpus(40, noise=0.1)
     bad = random_corpus(40, noise=0.6)[0]
-    reference = write(
-        "ref", "\n\n".join("\n".join(references[start : start + 4]) for start in range(0, 40, 4))
-    )
+    reference = write("ref", "\n\n".join("\n".join(references[start : start + 4]) for start in range(0, 40, 4)))
     files = [write(name, "\n".join(texts)) for name, texts in (("good", good), ("bad", bad))]
     report = evaluate(files[0], [reference], against=files[1], samples=200, seed=7, language="de")
     assert [each.name for each in report.comparisons] == ["BLEU", "document BLEU", "chrF", "tokenised BLEU"]
@@ -532,9 +504,7 @@ def test_evaluate_against_a_baseline(write: Write) -> None:
 
 def test_report_as_text(write: Write) -> None:
     reference = write("ref", "one two three four\n")
-    report = evaluate(
-        write("hyp", "one two three x\n"), [reference], against=reference, language="en", samples=10
-    )
+    report = evaluate(write("hyp", "one two three x\n"), [reference], against=reference, language="en", samples=10)
     text = (
         report.to_text()
         .replace(f"|version:{version('sacrebleu')}", "")
@@ -606,6 +576,17 @@ def test_every_file_is_aligned(write: Write, role: str) -> None:
             against=other if role == "against" else None,
             language="en",
         )
+
+
+def test_standard_input(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = write("ref", REFERENCE)
+    with Path(write("hyp", HYPOTHESIS)).open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert evaluate("-", [reference], language="en").to_json()["hypothesis"] == "<stdin>"
+    with Path(write("hyp", "a\n")).open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(DynctxError, match=r"^<stdin> \(1 sentence in 1 document\) .* need the same doc"):
+            evaluate("-", [reference], language="en")
 
 
 def test_lines_of_structured_files_are_not_sentences(write: Write) -> None:

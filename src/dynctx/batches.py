@@ -239,7 +239,13 @@ def _round_up(value: float, multiple: int = 8) -> int:
 
 
 def plan_epoch(
-    lengths: Ints, usable: NDArray[np.bool_], shape: Shape, seed: int, epoch: int, run_length: int = 1, documents: Ints | None = None
+    lengths: Ints,
+    usable: NDArray[np.bool_],
+    shape: Shape,
+    seed: int,
+    epoch: int,
+    run_length: int = 1,
+    documents: Ints | None = None,
 ) -> list[Plan]:
     """Every usable sentence once, in an order that depends on (seed, epoch) alone, packed into batches.
 
@@ -282,7 +288,15 @@ def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rn
 
 
 def updates(
-    lengths: Ints, usable: NDArray[np.bool_], shape: Shape, seed: int, group: int, epoch: int = 0, index: int = 0, run_length: int = 1, documents: Ints | None = None
+    lengths: Ints,
+    usable: NDArray[np.bool_],
+    shape: Shape,
+    seed: int,
+    group: int,
+    epoch: int = 0,
+    index: int = 0,
+    run_length: int = 1,
+    documents: Ints | None = None,
 ) -> Iterator[tuple[int, int, list[Plan]]]:
     """Without end: (epoch, index of the update in it, its batches), from a given place on.
 

@@ -18,7 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; configs/manual.yaml explains every key.")]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="YAML file; configs/manual.yaml explains every key.")
+]
 Overrides = Annotated[
     Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Settings laid over the config.")  # noqa: UP045
 ]
@@ -70,7 +72,9 @@ def translate(
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations from the model instead.")] = False,
     temperature: Annotated[float, typer.Option(help="For --sample.")] = 1.0,
     seed: Annotated[int, typer.Option(help="For --sample.")] = 1,
-    int8: Annotated[bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Translate documents, line by line in their order."""
@@ -86,7 +90,9 @@ def evaluate(
     sources: Annotated[Optional[str], typer.Option(help="Source lines, to find those seen in training.")] = None,  # noqa: UP045
     against: Annotated[Optional[str], typer.Option(help="Another system's translations: paired bootstrap.")] = None,  # noqa: UP045
     train: Annotated[Optional[list[str]], typer.Option(help="Training text to compare with; may be repeated.")] = None,  # noqa: UP045
-    leave_out_seen: Annotated[bool, typer.Option("--leave-out-seen", help="Score without lines seen in training.")] = False,
+    leave_out_seen: Annotated[
+        bool, typer.Option("--leave-out-seen", help="Score without lines seen in training.")
+    ] = False,
     language: Annotated[str, typer.Option(help="Target language: decides how text is tokenised for scores.")] = "en",
     samples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 12345,
@@ -120,6 +126,17 @@ def info(
     from dynctx.commands import show_info
 
     show_info(place, as_json)
+
+
+@app.command()
+def bench(
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Timed runs of each measurement; the median counts.")] = 3,
+) -> None:
+    """Speed and memory on a fixed workload, as JSON lines."""
+    from dynctx.bench import run
+
+    run(threads, repeats)
 
 
 if __name__ == "__main__":

@@ -12,21 +12,15 @@ from typing import Any
 import torch
 
 from dynctx.config import load_config, to_dict
+from dynctx.devices import pick_device
 from dynctx.documents import Document, read_documents, write_documents
 from dynctx.errors import DynctxError
+from dynctx.linear import to_int8
 from dynctx.model_folder import find_model, load_model
-from dynctx.pipeline import quantize, translate_documents
+from dynctx.pipeline import translate_documents
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
 from dynctx.translators import build_translator
-
-
-def pick_device(name: str) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise DynctxError(f"device {name!r}: expected auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise DynctxError("torch sees no GPU; use --device auto")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def translate_files(
@@ -53,7 +47,7 @@ def translate_files(
     if int8:
         if model.device.type != "cpu":
             raise DynctxError("--int8 is for the CPU; add --device cpu")
-        model = quantize(model)
+        to_int8(model.translator)
     torch.manual_seed(seed)
     with bar(sum(len(d.sentences) for d in documents)) as advance:
         translated = translate_documents(model, documents, decoding, advance, warn)
@@ -135,7 +129,10 @@ def show_info(place: Path, as_json: bool) -> None:
     languages = " to ".join(name or "?" for name in info["languages"])
     vocabulary = info["vocabulary"]
     print(f"{info['kind']} model, {languages}")
-    print(f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target" + (" (joint)" if vocabulary["joint"] else ""))
+    print(
+        f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target"
+        + (" (joint)" if vocabulary["joint"] else "")
+    )
     print("parameters:")
     for name, part in info["parameters"].items():
         print(f"  {name:<24} {part['trainable']:>13,} trainable {part['frozen']:>13,} frozen")

@@ -77,7 +77,9 @@ class TokenStore:
 
     @classmethod
     def from_ids(
-        cls, documents: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]], usable: Sequence[bool] | None = None
+        cls,
+        documents: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]],
+        usable: Sequence[bool] | None = None,
     ) -> TokenStore:
         """A store in memory: documents of (source ids, target ids), EOS not included. For use and for tests."""
         pairs = [pair for document in documents for pair in document]

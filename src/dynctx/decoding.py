@@ -146,7 +146,11 @@ class BeamSearch:
 
 @torch.no_grad()
 def sample(
-    model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
+    model: SentNmt,
+    cache: Cache,
+    limits: Tensor,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
 ) -> list[Hypothesis]:
     """One draw from the model for each row (the cache's beam must be 1)."""
     rows = len(limits)

@@ -118,9 +118,7 @@ def tsv(lines: Iterator[str], path: str, column: str | None, document_column: st
     return _join_rows(rows())
 
 
-def jsonl(
-    lines: Iterable[str], path: str, column: str | None, document_column: str | None
-) -> Iterator[Block]:
+def jsonl(lines: Iterable[str], path: str, column: str | None, document_column: str | None) -> Iterator[Block]:
     """A JSON object a line: a sentence with its document's id, or a list of sentences that is a document."""
     text: str | None = None
     document: str | None = None
@@ -222,9 +220,7 @@ def xml(lines: Iterable[str], path: str, column: str | None) -> Iterator[Block]:
 
 
 # The lines of a train.tags file that are not sentences.
-TAGS_LINE = re.compile(
-    r"<(/?)(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)((?:\s[^<>]*)?)>"
-)
+TAGS_LINE = re.compile(r"<(/?)(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)((?:\s[^<>]*)?)>")
 
 
 def tags(lines: Iterable[str], path: str) -> Iterator[Block]:
@@ -311,9 +307,7 @@ def _no_document_column(names: list[str], where: str) -> DynctxError:
 def _document_id(value: Any, where: str) -> str:
     text = str(value).strip(SPACES) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not text:
-        raise DynctxError(
-            f"{where}: {value!r} is no document id; each sentence needs one (a string or number)"
-        )
+        raise DynctxError(f"{where}: {value!r} is no document id; each sentence needs one (a string or number)")
     return text
 
 
@@ -321,9 +315,7 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DynctxError(
-            f"{where}: not JSON ({error}): {_short(line)}; each line must be an object"
-        ) from None
+        raise DynctxError(f"{where}: not JSON ({error}): {_short(line)}; each line must be an object") from None
     if not isinstance(entry, dict):
         raise DynctxError(f"{where}: {_short(line)} is no JSON object; write {{...}} on each line")
     if "\\ud" in line.lower():
@@ -358,9 +350,7 @@ def _unescape(text: str) -> str:
 def _attribute(attributes: str, *names: str) -> str | None:
     """The value of the first of these attributes that is there."""
     for name in names:
-        found = re.search(
-            rf"""\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""", attributes, re.IGNORECASE
-        )
+        found = re.search(rf"""\s{name}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""", attributes, re.IGNORECASE)
         if found:
             return _unescape(found[found.lastindex or 1]).strip(SPACES) or None
     return None

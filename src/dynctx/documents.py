@@ -50,9 +50,7 @@ def detect_format(path: StrPath, first_lines: Sequence[str]) -> str:
     first = next(filter(None, lines), "")
     if "<d>" in lines:
         return "d"
-    if first.startswith("<") and re.search(
-        r"<(\?xml|(src|ref|tst)set|seg)\b", "\n".join(lines), re.IGNORECASE
-    ):
+    if first.startswith("<") and re.search(r"<(\?xml|(src|ref|tst)set|seg)\b", "\n".join(lines), re.IGNORECASE):
         return "xml"
     if formats.TAGS_LINE.match(first):
         return "tags"
@@ -73,9 +71,7 @@ def read_documents(file: TextFile | StrPath) -> Iterator[Document]:
     return map(_document, _read_blocks(_text_file(file)))
 
 
-def read_parallel(
-    source: TextFile | StrPath, target: TextFile | StrPath
-) -> Iterator[tuple[Document, Document]]:
+def read_parallel(source: TextFile | StrPath, target: TextFile | StrPath) -> Iterator[tuple[Document, Document]]:
     """The documents of two files in lock step, each pair with as many sentences on either side.
 
     Ids are not compared: a translation of a text without ids, say, knows its documents by number alone.
@@ -135,9 +131,7 @@ def write_jsonl(documents: Iterable[Document], path: StrPath) -> None:
     with atomic_write(path) as file:
         for document in documents:
             _check_written(document, path)
-            file.write(
-                json.dumps({"id": document.id, "sentences": document.sentences}, ensure_ascii=False) + "\n"
-            )
+            file.write(json.dumps({"id": document.id, "sentences": document.sentences}, ensure_ascii=False) + "\n")
 
 
 def _read_blocks(file: TextFile) -> Iterator[Block]:
@@ -146,9 +140,7 @@ def _read_blocks(file: TextFile) -> Iterator[Block]:
     for number, block in enumerate(_parse(file), 1):
         if not block.sentences:
             named = "" if block.id is None else f" {block.id!r}"
-            raise DynctxError(
-                f"{_at(file, block.line)}: document{named} has no sentences; remove it (on both sides)"
-            )
+            raise DynctxError(f"{_at(file, block.line)}: document{named} has no sentences; remove it (on both sides)")
         yield block if block.id is not None else block._replace(id=str(number))
     if not number:
         raise DynctxError(f"{_at(file)}: holds no sentence; check that it is the file you mean")
@@ -197,16 +189,13 @@ def _check_options(file: TextFile, format: str) -> None:
     for option, value in options.items():
         if value is not None and option not in used.get(format, ()):
             raise DynctxError(
-                f"{_at(file)}: {option} {value!r} has no meaning in format {format!r}; "
-                "remove it or set the format"
+                f"{_at(file)}: {option} {value!r} has no meaning in format {format!r}; remove it or set the format"
             )
 
 
 def _check_written(document: Document, path: StrPath) -> None:
     if not document.sentences:
-        raise DynctxError(
-            f"{at(path)}: document {document.id!r} has no sentences and cannot be written; leave it out"
-        )
+        raise DynctxError(f"{at(path)}: document {document.id!r} has no sentences and cannot be written; leave it out")
 
 
 def _no_borders(bare: TextFile, one: Block, other: TextFile, first: Block) -> DynctxError:

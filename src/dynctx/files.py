@@ -131,9 +131,7 @@ def atomic_write(path: StrPath, mode: Literal["w", "wb"] = "w") -> Iterator[Any]
                 os.unlink(written)
         # A failed write names no file, a failed open or rename ours, a failed mkdir a folder above it.
         # An error that names anything else comes from the caller's block.
-        if isinstance(error, OSError) and (
-            error.filename in (None, written) or target.startswith(str(error.filename))
-        ):
+        if isinstance(error, OSError) and (error.filename in (None, written) or target.startswith(str(error.filename))):
             raise DynctxError(
                 f"{at(path)}: cannot be written: {error.strerror or error}; "
                 "free the disk, change the permissions or choose another path"

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynctx.batches import Packed
+from dynctx.linear import Linear
 
 
 def same_sentence(queries: Tensor, keys: Tensor) -> Tensor:
@@ -113,17 +113,15 @@ class Attention(nn.Module):
         self.heads, self.dropout = heads, dropout
         self.cross = keys_from is not None
         if keys_from is None:
-            self.query_key_value = nn.Linear(width, 3 * width)
-            glorot(self.query_key_value, blocks=3)
+            self.query_key_value = Linear(width, 3 * width, blocks=3)
         else:
-            self.query = nn.Linear(width, width)
-            self.key_value = nn.Linear(keys_from, 2 * width)
-            glorot(self.query)
-            glorot(self.key_value, blocks=2)
-        self.output = nn.Linear(width, width)
-        glorot(self.output)
+            self.query = Linear(width, width)
+            self.key_value = Linear(keys_from, 2 * width, blocks=2)
+        self.output = Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, memory: KeyValue | None = None, cache: Growing | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, memory: KeyValue | None = None, cache: Growing | None = None
+    ) -> Tensor:
         """x [R, Q, d], mask [R, 1, Q, K] of what may be seen -> [R, Q, d]."""
         if memory is not None:
             query, key, value = self._split(self.query(x)), memory.key, memory.value
@@ -149,21 +147,11 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, width: int, inner: int, dropout: float) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.inner, self.outer = Linear(width, inner), Linear(inner, width)
         self.dropout = nn.Dropout(dropout)
-        glorot(self.inner)
-        glorot(self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(F.relu(self.inner(x))))
-
-
-def glorot(linear: nn.Linear, blocks: int = 1) -> None:
-    """Glorot-uniform weights, zero bias; a fused projection is initialised as the matrices it stands for."""
-    for block in linear.weight.chunk(blocks, dim=0):
-        nn.init.xavier_uniform_(block)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)
 
 
 @dataclass(frozen=True)
@@ -226,15 +214,15 @@ class DecoderLayer(EncoderLayer):
         self.memory_residual = Residual(sizes)
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, mask: Tensor | None, memory: KeyValue, memory_mask: Tensor | None, cache: Growing | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        memory: KeyValue,
+        memory_mask: Tensor | None,
+        cache: Growing | None = None,
     ) -> Tensor:
         return self.transform(self.consult(self.attend(x, mask, cache), memory, memory_mask))
 
     def consult(self, x: Tensor, memory: KeyValue, memory_mask: Tensor | None) -> Tensor:
         change = self.memory_attention(self.memory_residual.before(x), memory_mask, memory)
         return self.memory_residual.after(x, change)
-
-
-def longest_in(packed: Packed) -> int:
-    """An upper bound of the positions, known without reading the device: the row length."""
-    return packed.ids.shape[1]

@@ -1,10 +1,10 @@
 """What a trained model is on disk: a folder that holds all it takes to use it, and nothing that is unpickled.
 
-    config.yaml          the effective configuration: how to build it
-    model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
-    spm.model            the subword model (or spm.source.model and spm.target.model)
-    about.json           updates, scores with signatures, data, versions
-    README.md            the model card, for people
+config.yaml          the effective configuration: how to build it
+model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
+spm.model            the subword model (or spm.source.model and spm.target.model)
+about.json           updates, scores with signatures, data, versions
+README.md            the model card, for people
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in module.named_parameters()}
 
 
-def save_model(
-    folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31
-) -> None:
+def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31) -> None:
     """Write the folder beside its place and rename it into it: a reader sees the old one or the new one."""
     folder = Path(folder)
     beside = folder.with_name(folder.name + ".partial")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from dynctx.batches import Gatherer
 from dynctx.config import DecodingConfig
@@ -61,18 +60,3 @@ def translate_documents(
     for line in lines:
         translated[line.document].append(joiner.join(texts[unit] for unit in line.units))
     return [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, translated)]
-
-
-def quantize(model: Model) -> Model:
-    """int8 weights for use on the CPU: every linear map is computed in 8 bits, with scales found on the fly."""
-    import warnings
-
-    from torch.ao.quantization import quantize_dynamic
-
-    translator = model.translator
-    # the softmax shares its weight with the embedding: give it one of its own to be quantised
-    translator.output.weight = torch.nn.Parameter(translator.output.weight.detach().clone())
-    with warnings.catch_warnings():  # torch announces another library as the future home of this function
-        warnings.simplefilter("ignore")
-        quantize_dynamic(translator, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
-    return model

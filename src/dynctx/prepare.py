@@ -71,7 +71,9 @@ def check_splits(config: DataConfig) -> dict[str, list[ParallelFiles]]:
         splits["dev"] = [config.dev]
     for name, files in config.test.items():
         if name in splits or not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name[0] == ".":
-            raise DynctxError(f"data.test: {name!r} cannot name a test set (letters, digits, - and _; not train or dev)")
+            raise DynctxError(
+                f"data.test: {name!r} cannot name a test set (letters, digits, - and _; not train or dev)"
+            )
         splits[name] = [files]
     return splits
 
@@ -223,10 +225,16 @@ def summarise(counts: Counter[int]) -> dict[str, Any]:
     edges = [0, 1, 5, 10, 20, 30, 50, 80, 128, 10**9]
     names = ["0", "1-4", "5-9", "10-19", "20-29", "30-49", "50-79", "80-127", "128+"]
     bins = {
-        name: int(weights[(lengths >= low) & (lengths < high)].sum()) for name, low, high in zip(names, edges, edges[1:])
+        name: int(weights[(lengths >= low) & (lengths < high)].sum())
+        for name, low, high in zip(names, edges, edges[1:])
     }
     quantiles = {f"p{q}": int(lengths[np.searchsorted(reached, q / 100)]) for q in (50, 90, 99)}
-    return {"mean": round(float((lengths * weights).sum() / weights.sum()), 2), **quantiles, "max": int(lengths[-1]), "histogram": bins}
+    return {
+        "mean": round(float((lengths * weights).sum() / weights.sum()), 2),
+        **quantiles,
+        "max": int(lengths[-1]),
+        "histogram": bins,
+    }
 
 
 def write_pairs(files: ParallelFiles, path: Path) -> None:
@@ -243,9 +251,7 @@ def read_held_out(folder: str | Path, name: str) -> list[tuple[Document, Documen
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
-        return [
-            (Document(r["id"], tuple(r["source"])), Document(r["id"], tuple(r["target"]))) for r in records
-        ]
+        return [(Document(r["id"], tuple(r["source"])), Document(r["id"], tuple(r["target"]))) for r in records]
     except FileNotFoundError:
         raise DynctxError(f"{path}: no such prepared split; is it in the config's data section?") from None
     except (KeyError, TypeError, ValueError) as error:

@@ -54,9 +54,7 @@ def base_language(language: str) -> str:
     """`zh` of `zh`, `zh-CN` or `zh_Hans`: the tokenisers know languages only, not where they are spoken."""
     match = re.fullmatch(r"([a-zA-Z]{2,3})([-_]\w+)*", language)
     if match is None:
-        raise DynctxError(
-            f"target language {language!r} is not a language code: give one such as de, zh or pt-BR"
-        )
+        raise DynctxError(f"target language {language!r} is not a language code: give one such as de, zh or pt-BR")
     return match[1].lower()
 
 
@@ -134,9 +132,7 @@ def bleu_tokenizer(language: str) -> str:
     if language == "ja":
         try:
             BLEU(tokenize="ja-mecab")
-        except (
-            RuntimeError
-        ):  # MeCab is an optional extra of sacreBLEU; the signature tells which one was used
+        except RuntimeError:  # MeCab is an optional extra of sacreBLEU
             return "char"
         return "ja-mecab"
     return "13a"
@@ -242,9 +238,7 @@ def _sentence_bleus(hypotheses: Sequence[str], references: Sequence[str], langua
         if next_reference != reference:
             reference = next_reference
             reference_tokens = tokenize(reference)
-            reference_ngrams = [
-                Counter(_ngrams(reference_tokens, order)) for order in range(1, MAX_ORDER + 1)
-            ]
+            reference_ngrams = [Counter(_ngrams(reference_tokens, order)) for order in range(1, MAX_ORDER + 1)]
             known = {}  # translations of one sentence under different contexts are often the same
         if (value := known.get(hypothesis)) is None:
             value = _smoothed_bleu(tokenize(hypothesis), reference_ngrams, len(reference_tokens))

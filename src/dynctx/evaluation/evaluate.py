@@ -63,8 +63,7 @@ class Report:
             "length_ratio": self.length_ratio,
             "seen_in_train": asdict(self.seen) if self.seen else None,
             "scores": [
-                {"name": score.name, "value": score.value, "signature": score.signature}
-                for score in self.scores
+                {"name": score.name, "value": score.value, "signature": score.signature} for score in self.scores
             ],
             "absent": dict(self.absent),
             "against": self._against_json(),
@@ -170,9 +169,7 @@ def evaluate(
                 f"{_name(model)}: all {len(keep):,} lines also occur in train, nothing is left to score; "
                 "check that train does not name the test set"
             )
-    test_set = _TestSet(
-        [list(compress(lines, keep)) for lines in reference_lines], _kept(sizes, keep), language
-    )
+    test_set = _TestSet([list(compress(lines, keep)) for lines in reference_lines], _kept(sizes, keep), language)
     kept_hypothesis = list(compress(hypothesis_lines, keep))
     scores, absent = test_set.scores(kept_hypothesis)
     ter = bleu.corpus_ter(kept_hypothesis, test_set.references, language=language)
@@ -249,16 +246,16 @@ def _read_aligned(file: TextFile, model: TextFile, sizes: list[int]) -> list[str
         f"{_name(file)} ({_count(sum(found), 'sentence')} in {_count(len(found), 'document')}) does not "
         f"match {_name(model)} ({_count(sum(sizes), 'sentence')} in {_count(len(sizes), 'document')})"
     )
-    try:
-        if "-" not in (file.path, model.path):  # standard input cannot be read twice
+    if "-" in (file.path, model.path):  # standard input cannot be read again to say where
+        message += "; the two need the same documents, with one sentence for each sentence"
+    else:
+        try:
             for _ in read_parallel(model, file):
                 pass
-    except DynctxError as where:
-        message += f": {where}"
+        except DynctxError as where:
+            message += f": {where}"
     if plain and len(found) > len(sizes):
-        message += (
-            "; an empty translation in plain text reads as a border: write .jsonl, or no borders at all"
-        )
+        message += "; an empty translation in plain text reads as a border: write .jsonl, or no borders at all"
     raise DynctxError(message)
 
 
@@ -270,10 +267,7 @@ def _unseen(looked_for: list[list[str]], train: Sequence[TextFile | StrPath]) ->
     versions = [{_normalised(line) for line in lines} - {""} for lines in zip(*looked_for)]
     wanted = set().union(*versions)
     met = {
-        line
-        for file in train
-        for sentence in _sentences(_text_file(file))
-        if (line := _normalised(sentence)) in wanted
+        line for file in train for sentence in _sentences(_text_file(file)) if (line := _normalised(sentence)) in wanted
     }
     return [not lines & met for lines in versions]
 
@@ -319,6 +313,5 @@ def _count(number: int, noun: str) -> str:
 def _table(rows: Sequence[Sequence[str]], alignment: str) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths)).rstrip()
-        for row in rows
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths)).rstrip() for row in rows
     )

@@ -131,9 +131,7 @@ def pack_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return tensors
 
 
-def unpack_state(
-    module: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], update: int
-) -> None:
+def unpack_state(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], update: int) -> None:
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             saved = tensors.get(f"parameter.{name}")

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from dynctx.batches import Plan
 from dynctx.config import Config, ScheduleConfig
+from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.training.checkpoints import Checkpoints, average, load_tensors, pack_state, unpack_state
+from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
 from dynctx.training.reporting import Reporter
 
 
@@ -57,11 +58,7 @@ def make_fabric(config: Config) -> Any:
     """Devices and precision; under torchrun, one of several processes."""
     from lightning.fabric import Fabric
 
-    accelerator = config.runtime.device
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    elif accelerator == "cuda" and not torch.cuda.is_available():
-        raise DynctxError("runtime.device is cuda, but torch sees no GPU; use runtime.device=auto")
+    accelerator = pick_device(config.runtime.device).type
     precision = config.runtime.precision
     if precision == "auto":
         precision = "bfloat16" if accelerator == "cuda" else "float32"
@@ -100,7 +97,12 @@ class Training:
             raise DynctxError("nothing to train: every parameter is frozen")
         self.trainable = trainable
         self.optimizer = torch.optim.AdamW(
-            trainable, lr=0.0, betas=(0.9, self.training.beta2), eps=1e-9, weight_decay=self.training.weight_decay, fused=True
+            trainable,
+            lr=0.0,
+            betas=(0.9, self.training.beta2),
+            eps=1e-9,
+            weight_decay=self.training.weight_decay,
+            fused=True,
         )
         self.update = self.epoch = self.index = 0
         self.best = -float("inf")
@@ -249,7 +251,9 @@ class Training:
             self._put(average(files))
             scores = self.evaluate()
             record["average"] = {"snapshots": len(files), **scores}
-            self.report.say(f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best:.2f})")
+            self.report.say(
+                f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best:.2f})"
+            )
             if scores["score"] > self.best:
                 record["scores"] = {"update": self.update, **scores}
                 self.recipe.save(self.output / "model", record)

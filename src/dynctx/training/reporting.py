@@ -46,7 +46,12 @@ class Reporter:
         self.output.mkdir(parents=True, exist_ok=True)
         # what an earlier start logged after its last checkpoint is forgotten, not drawn twice
         self.board = SummaryWriter(str(self.output / "tensorboard"), purge_step=update)
-        columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeRemainingColumn()]
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeRemainingColumn(),
+        ]
         show = self.console.is_terminal
         with Progress(*columns, console=self.console, disable=not show, transient=True) as self.bar:
             self.task = self.bar.add_task("training", total=self.training.updates, completed=update)

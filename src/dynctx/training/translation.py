@@ -10,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, choose_shape, updates
+from dynctx.batches import Gatherer, Plan, choose_shape, updates
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.decoding import translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
+from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
 from dynctx.model_folder import Model, load_model, put_weights, save_model, weights_of
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.translators import build_translator
-from dynctx.translators.sentence import SentNmt, token_losses
+from dynctx.translators.sentence import SentNmt
 
 
 class TranslationRecipe:
@@ -40,7 +41,7 @@ class TranslationRecipe:
         self.usable = np.asarray(self.gatherer.store.usable)
         self.shape = choose_shape(self.lengths, self.usable, config.training.batch_tokens, config.training.row_length)
         self.dev = DevSet(config, translator.scope, device)
-        self.head = token_losses
+        self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
 
@@ -48,7 +49,7 @@ class TranslationRecipe:
         """Layer by layer: all layers of a kind share the compiled code, so it takes seconds, not minutes."""
         for layer in [*self.module.encoder, *self.module.decoder]:
             layer.compile()
-        self.head = torch.compile(token_losses)
+        self.head = torch.compile(chunk_loss_and_gradient)
 
     def describe(self) -> list[str]:
         kept = int(self.usable.sum())
@@ -66,15 +67,11 @@ class TranslationRecipe:
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         batch = self.gatherer.gather(plan, self.shape)
+        states = self.module.decode(self.module.encode(batch), batch)
+        real = batch.target.sentence >= 0
         smoothing = self.config.training.label_smoothing
-        losses, real = self.target_losses(batch, smoothing)
-        return (losses * real).sum(), {}
-
-    def target_losses(self, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
-        """The loss at every target position [R, T], and which of them are real."""
-        memory = self.module.encode(batch)
-        logits = self.module.output(self.module.decode(memory, batch))
-        return self.head(logits, batch.target.ids, smoothing), batch.target.sentence >= 0
+        loss = smoothed_cross_entropy(states, self.module.output.weight, batch.target.ids, real, smoothing, self.head)
+        return loss, {}
 
     def validate(self) -> dict[str, float]:
         return self.dev.score(self.module, self.target)

@@ -9,12 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import DecoderLayer, Embedding, EncoderLayer, Growing, KeyValue, LayerSizes, causal, same_sentence
+from dynctx.layers import (
+    DecoderLayer,
+    Embedding,
+    EncoderLayer,
+    Growing,
+    KeyValue,
+    LayerSizes,
+    causal,
+    same_sentence,
+)
+from dynctx.linear import Linear
 
 
 @dataclass
@@ -74,10 +83,8 @@ class SentNmt(nn.Module):
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.width, eps=1e-6) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.width, eps=1e-6) if pre else nn.Identity()
-        self.output = nn.Linear(config.width, target_vocabulary, bias=False)
-        if config.tie_embeddings == "none":
-            nn.init.xavier_uniform_(self.output.weight)
-        else:
+        self.output = Linear(config.width, target_vocabulary, bias=False)
+        if config.tie_embeddings != "none":
             self.output.weight = self.target_embedding.weight
 
     def encode(self, batch: Batch, selection: Tensor | None = None) -> Memory:
@@ -136,16 +143,3 @@ def layer_sizes(config: ModelConfig) -> LayerSizes:
         attention_dropout=config.attention_dropout,
         relu_dropout=config.relu_dropout,
     )
-
-
-def token_losses(logits: Tensor, ids: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of each token in float32 against a smoothed target: the true class has 1 - smoothing, the
-    others share the rest. logits [..., V], ids [...] -> [...]."""
-    logits = logits.float()
-    log_partition = torch.logsumexp(logits, dim=-1)
-    negative = log_partition - logits.gather(-1, ids[..., None]).squeeze(-1)
-    if not smoothing:
-        return negative
-    others = logits.shape[-1] - 1
-    total = others * log_partition - (logits.sum(-1) - logits.gather(-1, ids[..., None]).squeeze(-1))
-    return (1 - smoothing) * negative + smoothing / others * total
