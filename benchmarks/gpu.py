@@ -58,9 +58,10 @@ def flops_per_step(model, shape) -> float:
     config = model.config
     d, inner = config.width, config.feed_forward
     encoder = config.encoder_layers * (4 * d * d + 2 * d * inner + 2 * d * shape.source)
-    decoder = config.decoder_layers * (
-        6 * d * d + 2 * d * inner + 2 * d * (shape.target + shape.source)
-    ) + d * model.output.weight.shape[0]
+    decoder = (
+        config.decoder_layers * (6 * d * d + 2 * d * inner + 2 * d * (shape.target + shape.source))
+        + d * model.output.weight.shape[0]
+    )
     memory = config.decoder_layers * 2 * d * d
     return 6.0 * shape.rows * (shape.source * (encoder + memory) + shape.target * decoder)
 

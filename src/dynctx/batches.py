@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -274,13 +275,13 @@ def plan_epoch(
             first = end
         chosen = np.concatenate(sentences)
         plans.append(Plan(chosen, np.concatenate(row), np.concatenate(begins, axis=1), lengths[:, chosen]))
-    rng.shuffle(plans)  # type: ignore[arg-type]
+    rng.shuffle(plans)
     return plans
 
 
 def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rng: np.random.Generator) -> Ints:
     borders = np.asarray(documents)
-    starts = np.concatenate([np.arange(a, b, run_length) for a, b in zip(borders[:-1], borders[1:])])
+    starts = np.concatenate([np.arange(a, b, run_length) for a, b in pairwise(borders)])
     ends = np.append(starts[1:], len(usable))
     picked = rng.permutation(len(starts))
     order = np.concatenate([np.arange(starts[i], ends[i]) for i in picked])

@@ -114,7 +114,25 @@ def evaluate(
         samples=samples,
         seed=seed,
     )
-    print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if as_json else report.to_text())
+    print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if as_json else report.to_text().rstrip("\n"))
+
+
+@app.command()
+def test(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
+    split: Annotated[str, typer.Argument(metavar="SPLIT", help="dev, or the name of a test set of its config.")],
+    data: Annotated[Optional[Path], typer.Option(help="Prepared data; default: where the model's config says.")] = None,  # noqa: UP045
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Keep the translations (.jsonl).")] = None,  # noqa: UP045
+    beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
+    batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Translate a prepared test set and score it; prints JSON."""
+    import json
+
+    from dynctx.commands import test_model
+
+    print(json.dumps(test_model(model, split, data, output, beam, batch, device), ensure_ascii=False))
 
 
 @app.command()

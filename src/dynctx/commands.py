@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from dynctx.config import load_config, to_dict
+from dynctx.config import DecodingConfig, load_config, to_dict
 from dynctx.devices import pick_device
-from dynctx.documents import Document, read_documents, write_documents
+from dynctx.documents import Document, read_documents, write_documents, write_jsonl
 from dynctx.errors import DynctxError
 from dynctx.linear import to_int8
 from dynctx.model_folder import find_model, load_model
@@ -38,18 +38,14 @@ def translate_files(
     """Read everything before translating anything, and write only when all is done."""
     documents = [document for file in files for document in read_documents(str(file))]
     model = load_model(folder, pick_device(device))
-    decoding = dataclasses.replace(model.config.decoding, sampling=sample, temperature=temperature)
-    for name, value in (("beam", beam), ("batch_sentences", batch)):
-        if value is not None:
-            if value < 1:
-                raise DynctxError(f"--{name.split('_')[0]} must be at least 1, not {value}")
-            setattr(decoding, name, value)
+    decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
+    decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
     if int8:
         if model.device.type != "cpu":
             raise DynctxError("--int8 is for the CPU; add --device cpu")
         to_int8(model.translator)
     torch.manual_seed(seed)
-    with bar(sum(len(d.sentences) for d in documents)) as advance:
+    with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
         translated = translate_documents(model, documents, decoding, advance, warn)
     if output is not None:
         write_documents(translated, output)
@@ -144,3 +140,49 @@ def show_info(place: Path, as_json: bool) -> None:
         print(f"updates: {info['updates']:,}")
     for name, value in info["scores"].items():
         print(f"  {name}: {value}")
+
+
+def test_model(
+    folder: Path, split: str, data: Path | None, output: Path | None, beam: int | None, batch: int | None, device: str
+) -> dict[str, Any]:
+    """Translate a prepared dev or test set with its model and score it; the translations can be kept."""
+    from dynctx.evaluation.bleu import corpus_bleu, corpus_chrf, document_bleu
+    from dynctx.prepare import read_held_out
+
+    model = load_model(folder, pick_device(device))
+    pairs = read_held_out(data or model.config.data.folder, split)
+    decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
+    with bar(sum(len(source.sentences) for source, _ in pairs)) as advance, precision(model.device):
+        translated = translate_documents(model, [source for source, _ in pairs], decoding, advance, warn)
+    language = model.config.data.target_language or "en"
+    hypotheses = [sentence for document in translated for sentence in document.sentences]
+    references = [sentence for _, target in pairs for sentence in target.sentences]
+    if output is not None:
+        write_jsonl(translated, output)
+    scores = [
+        corpus_bleu(hypotheses, [references], language=language),
+        corpus_chrf(hypotheses, [references]),
+        document_bleu([d.sentences for d in translated], [[t.sentences for _, t in pairs]], language=language),
+    ]
+    return {
+        "model": str(folder),
+        "split": split,
+        "beam": decoding.beam,
+        "sentences": len(references),
+        "scores": {score.name: round(score.value, 2) for score in scores},
+        "signatures": {score.name: score.signature for score in scores},
+    }
+
+
+def changed(decoding: DecodingConfig, **settings: Any) -> DecodingConfig:
+    """A copy with the settings that were given."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name, value in given.items():
+        if value < 1:
+            raise DynctxError(f"{name} must be at least 1, not {value}")
+    return dataclasses.replace(decoding, **given)
+
+
+def precision(device: torch.device) -> torch.autocast:
+    """bfloat16 on a GPU, float32 on a CPU."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -118,7 +118,7 @@ class StoreWriter:
         # uint16 halves the memory of every vocabulary in common use
         self.dtypes = {f"{side}.tokens": "<u2" if vocabulary <= 65536 else "<i4" for side in SIDES}
         self.dtypes |= {"source.starts": "<i8", "target.starts": "<i8", "documents": "<i8", "usable": "|u1"}
-        self.files = {name: open(self.beside / name, "wb") for name in self.dtypes}
+        self.files = {name: open(self.beside / name, "wb") for name in self.dtypes}  # noqa: SIM115 (closed in close)
         self.lengths = dict.fromkeys(self.dtypes, 0)
         self.ends = dict.fromkeys(SIDES, 0)
         self._append("source.starts", [0])

@@ -21,6 +21,8 @@ from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
 
 NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
+SMALLEST = 16  # rows below which a smaller batch is no faster
+ROWWISE = ("number", "limits", "tokens", "history", "scores", "done", "best_penalised", "best_score", "best_ids")
 
 
 @dataclass(frozen=True)
@@ -124,24 +126,35 @@ class BeamSearch:
         self.best_penalised = torch.where(better, penalised, self.best_penalised)
 
     def leave(self) -> bool:
-        """Take rows that are done out of the batch, once they are enough to pay for the copy. True: all are."""
-        gone = int(self.done.sum())
-        if gone < len(self.done) and gone * 8 < len(self.done):
-            return False
-        rows = torch.nonzero(self.done).squeeze(1)
-        for number, ids, score in zip(
-            self.number[rows].tolist(), self.best_ids[rows].tolist(), self.best_score[rows].tolist()
-        ):
-            self.results[number] = Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, score)
-        if gone == len(self.done):
+        """Go on with a smaller batch once enough rows are done to pay for the copy. True: all are done.
+
+        On a GPU every new shape costs more than it saves, so a batch is only ever halved there, and filled up
+        with rows that are done already.
+        """
+        size, live = len(self.done), int((~self.done).sum())
+        if live:
+            halves = size
+            while halves >= 2 * max(live, SMALLEST):
+                halves //= 2
+            smaller = halves if self.done.is_cuda else live
+            if smaller * 8 > size * 7:
+                return False
+        else:
+            smaller = 0
+        order = torch.argsort(self.done, stable=True)  # live rows first
+        self.keep_results(order[smaller:])
+        if not live:
             return True
-        left = torch.nonzero(~self.done).squeeze(1)
+        left = order[:smaller].sort().values
         self.cache.keep(left)
-        for name in ("number", "limits", "tokens", "history", "scores", "done"):
-            setattr(self, name, getattr(self, name)[left])
-        for name in ("best_penalised", "best_score", "best_ids"):
+        for name in ROWWISE:
             setattr(self, name, getattr(self, name)[left])
         return False
+
+    def keep_results(self, rows: Tensor) -> None:
+        numbers, scores = self.number[rows].tolist(), self.best_score[rows].tolist()
+        for number, ids, score in zip(numbers, self.best_ids[rows].tolist(), scores):
+            self.results[number] = Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, score)
 
 
 @torch.no_grad()

@@ -124,7 +124,7 @@ def checksum(path: Path) -> int:
 
 
 def pack_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    tensors = {f"parameter.{name}": parameter for name, parameter in module.named_parameters()}
+    tensors: dict[str, Tensor] = {f"parameter.{name}": parameter for name, parameter in module.named_parameters()}
     for name, parameter in module.named_parameters():
         state = optimizer.state.get(parameter, {})
         tensors |= {f"{moment}.{name}": state[moment] for moment in MOMENTS if moment in state}

@@ -22,6 +22,7 @@ from dynctx.batches import Plan
 from dynctx.config import Config, ScheduleConfig
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
+from dynctx.model_folder import weights_of
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
 from dynctx.training.reporting import Reporter
 
@@ -29,7 +30,9 @@ from dynctx.training.reporting import Reporter
 class Recipe(Protocol):
     """A stage of training: data, loss and validation of one kind of run."""
 
-    module: nn.Module  # all that is trained, and all that is saved
+    @property
+    def module(self) -> nn.Module:
+        """All that is trained, and all that is saved."""
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]: ...
 
@@ -68,7 +71,7 @@ def make_fabric(config: Config) -> Any:
         devices=local,
         num_nodes=max(1, world // local),
         strategy="ddp" if world > 1 else "auto",
-        precision={"float32": "32-true", "bfloat16": "bf16-mixed"}[precision],  # type: ignore[arg-type]
+        precision={"float32": "32-true", "bfloat16": "bf16-mixed"}[precision],
     )
     fabric.launch()
     if config.runtime.threads:
@@ -196,7 +199,7 @@ class Training:
         else:
             self.waited += 1
         if self.leader:
-            weights = {n: p for n, p in self.recipe.module.named_parameters()}
+            weights = weights_of(self.recipe.module)
             self.checkpoints.save_weights(self.update, weights, self.training.average)
             self.report.validated(self.update, scores, self.best, self.elapsed())
 

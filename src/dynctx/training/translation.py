@@ -52,9 +52,9 @@ class TranslationRecipe:
         self.head = torch.compile(chunk_loss_and_gradient)
 
     def describe(self) -> list[str]:
-        kept = int(self.usable.sum())
+        kept, pieces = int(self.usable.sum()), int(self.lengths[1][self.usable].sum())
         return [
-            f"{kept:,} sentence pairs of {len(self.usable):,}, {int(self.lengths[1][self.usable].sum()):,} target pieces",
+            f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
         ]
 

@@ -7,6 +7,7 @@ This module also says what a translator is to the rest of the project: `encode` 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -105,16 +106,19 @@ class SentNmt(nn.Module):
         x = self.target_embedding(batch.prefix, target.position, target.ids.shape[1])
         mask = causal(same_sentence(target.sentence, target.sentence))
         memory_mask = same_sentence(target.sentence, memory.sentence)
-        for layer in self.decoder:
+        for layer in self.decoder_layers():
             x = layer(x, mask, layer.memory_attention.project(memory.states), memory_mask)
         return self.decoder_norm(x)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.decoder))
 
     def begin(self, memory: Memory, beam: int) -> Cache:
         """Start a search; the memory must hold one sentence a row."""
         rows = len(memory.states)
         return Cache(
             beam=beam,
-            memory=[layer.memory_attention.project(memory.states) for layer in self.decoder],
+            memory=[layer.memory_attention.project(memory.states) for layer in self.decoder_layers()],
             memory_mask=(memory.sentence >= 0)[:, None, None, :],
             grown=[Growing() for _ in self.decoder],
             ancestors=torch.zeros(rows, beam, 0, dtype=torch.bool, device=memory.states.device),
