@@ -38,9 +38,8 @@ class Packed:
 class Context(Packed):
     """The candidate sentences of every sentence of a batch, oldest first, in the row their sentence lies in.
 
-    `slot` is distance - 1 of the candidate a token belongs to. The EOS of every candidate has slot -1 except the
-    very last position of each sentence's candidates, which holds an EOS with slot `scope`: it stands for the end
-    of the context and is there even where no candidate is.
+    `slot` is distance - 1 of the candidate a token belongs to; each candidate ends in its EOS. A sentence without
+    candidates (the first of a document) has a lone EOS here, with slot `scope`.
     """
 
     slot: Tensor  # [R, L]
@@ -152,9 +151,7 @@ class Gatherer:
         # the sentence a token belongs to: the last start not after it
         owner = torch.searchsorted(self.source_starts, at, right=True) - 1
         slot = sentences[tokens.sentence] - owner - 1  # distance - 1
-        ends = ids == EOS  # EOS occurs at the end of a sentence only
-        last = tokens.position == tokens.length[tokens.sentence] - 1
-        slot = torch.where(ends, torch.where(last, self.scope, -1), slot)
+        slot = torch.where(empty, self.scope, slot)
         packed = tokens.packed(ids, rows, width)
         return Context(packed.ids, packed.sentence, packed.position, tokens.scatter(slot, rows, width, -1))
 
@@ -189,7 +186,6 @@ class _Tokens:
     sentence: Tensor  # [tokens]
     position: Tensor  # [tokens] inside the sentence
     place: Tensor  # [tokens] flat index into the rows
-    length: Tensor  # [n]
 
     @classmethod
     def lay(cls, lengths: Tensor, row: Tensor, offset: Tensor, width: int, total: int) -> _Tokens:
@@ -197,7 +193,7 @@ class _Tokens:
         sentence = torch.repeat_interleave(number, lengths, output_size=total)
         first = torch.cumsum(lengths, 0) - lengths
         position = torch.arange(total, device=lengths.device) - first[sentence]
-        return cls(sentence, position, (row * width + offset)[sentence] + position, lengths)
+        return cls(sentence, position, (row * width + offset)[sentence] + position)
 
     def scatter(self, values: Tensor, rows: int, width: int, empty: int) -> Tensor:
         flat = torch.full((rows * width,), empty, dtype=torch.int64, device=values.device)
@@ -259,6 +255,8 @@ def plan_epoch(
     else:
         order = _runs(usable, run_length, documents, rng)
     caps = np.array([shape.source, shape.target, shape.context])
+    if (lengths[:, order] > caps[:, None]).any():  # would never find a row
+        raise ValueError(f"a sentence is longer than {shape}")
     ends = np.cumsum(lengths[:, order], axis=1)  # [3, usable]
     plans, first, total = [], 0, len(order)
     while first < total:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, NoReturn, Optional
 
 import typer
 
@@ -31,16 +32,35 @@ def main() -> None:
     # blocks of GPU memory that can grow: without this, batches of many sizes fragment it
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what is wrong with the output shows here, and not when Python is shutting down
     except DynctxError as error:
         sys.stderr.write(f"dynctx: {error}\n")
         sys.exit(error.exit_code)
+    except SystemExit as end:  # Typer turns a closed pipe and Ctrl-C into one
+        if isinstance(end.__context__, BrokenPipeError):
+            end_quietly()
+        if end.code == 130:
+            sys.stderr.write("dynctx: stopped\n")
+        raise
     except KeyboardInterrupt:
         sys.stderr.write("dynctx: stopped\n")
         sys.exit(130)
-    except BrokenPipeError:  # `dynctx ... | head` is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except BrokenPipeError:
+        end_quietly()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        end_quietly(f"dynctx: {error.filename or 'the output'}: cannot be written: {error.strerror}\n", 2)
+
+
+def end_quietly(message: str = "", code: int = 0) -> NoReturn:
+    """End without a second try to write what is left to write; `dynctx ... | head` is no error."""
+    sys.stderr.write(message)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 @app.command()
@@ -57,9 +77,11 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
     """Train a model; the same command again goes on where it was stopped."""
     from dynctx.config import load_config
-    from dynctx.training import run
 
-    run(load_config(config, overrides or []))
+    settings = load_config(config, overrides or [])
+    from dynctx.commands import train_model  # after what can be wrong has been said: this takes seconds
+
+    train_model(settings)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -11,16 +12,26 @@ from typing import Any
 
 import torch
 
-from dynctx.config import DecodingConfig, load_config, to_dict
+from dynctx.config import Config, DecodingConfig, load_config, to_dict
 from dynctx.devices import pick_device
-from dynctx.documents import Document, read_documents, write_documents, write_jsonl
+from dynctx.document_formats import SPACES, sentence_of
+from dynctx.documents import HEAD_LINES, Document, detect_format, read_documents, write_jsonl
 from dynctx.errors import DynctxError
+from dynctx.files import atomic_write, read_lines, split_suffixes
 from dynctx.linear import to_int8
 from dynctx.model_folder import find_model, load_model
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
 from dynctx.translators import build_translator
+
+
+def train_model(config: Config) -> None:
+    from dynctx import training
+
+    if not (Path(config.data.folder) / "card.json").exists():  # the last thing that prepare writes
+        raise DynctxError(f"{config.data.folder}: no prepared data here (data.folder); run 'dynctx prepare' first")
+    training.run(config)
 
 
 def translate_files(
@@ -36,9 +47,12 @@ def translate_files(
     device: str,
 ) -> None:
     """Read everything before translating anything, and write only when all is done."""
-    documents = [document for file in files for document in read_documents(str(file))]
+    texts = [Text.read(str(file)) for file in files]
+    documents = [document for text in texts for document in text.documents]
     model = load_model(folder, pick_device(device))
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
+    if temperature <= 0:
+        raise DynctxError(f"temperature must be above 0, not {temperature:g}")
     decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
     if int8:
         if model.device.type != "cpu":
@@ -46,15 +60,46 @@ def translate_files(
         to_int8(model.translator)
     torch.manual_seed(seed)
     with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
-        translated = translate_documents(model, documents, decoding, advance, warn)
-    if output is not None:
-        write_documents(translated, output)
+        translated = translate_documents(model, documents, decoding, progress=advance, warn=warn)
+    if output is not None and split_suffixes(output)[0] == ".jsonl":
+        write_jsonl(translated, output)
+        return
+    found = iter(translated)
+    content = "\n".join(text.laid_out([next(found) for _ in text.documents]) for text in texts)
+    if output is None:
+        sys.stdout.write(content)
     else:
-        sys.stdout.write(as_text(translated))
+        with atomic_write(output) as file:
+            file.write(content)
 
 
-def as_text(documents: Sequence[Document]) -> str:
-    return "\n".join("".join(f"{sentence}\n" for sentence in document.sentences) for document in documents)
+@dataclasses.dataclass
+class Text:
+    """The documents of a file and, of plain text, its lines: a translation has the same lines as its source."""
+
+    documents: list[Document]
+    lines: list[str] | None
+
+    @classmethod
+    def read(cls, path: str) -> Text:
+        if path == "-":  # is read twice, as any file
+            sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()))
+        lines = list(read_lines(path))
+        if path == "-":
+            sys.stdin.buffer.seek(0)
+        plain = detect_format(path, lines[:HEAD_LINES]) == "blank"
+        return cls(list(read_documents(path)), lines if plain else None)
+
+    def laid_out(self, translated: Sequence[Document]) -> str:
+        """Translations line by line, with the blank lines of the source (without its lines: one between documents)."""
+        sentences = [[sentence_of(sentence) for sentence in document.sentences] for document in translated]
+        empty = sum(not sentence for document in sentences for sentence in document)
+        if empty:
+            warn(f"{empty} translations are empty lines, not borders of documents; write .jsonl to tell them apart")
+        if self.lines is None:
+            return "\n".join("".join(f"{sentence}\n" for sentence in document) for document in sentences)
+        found = iter([sentence for document in sentences for sentence in document])
+        return "".join(f"{next(found) if line.strip(SPACES) else ''}\n" for line in self.lines)
 
 
 def warn(text: str) -> None:
@@ -153,7 +198,8 @@ def test_model(
     pairs = read_held_out(data or model.config.data.folder, split)
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
     with bar(sum(len(source.sentences) for source, _ in pairs)) as advance, precision(model.device):
-        translated = translate_documents(model, [source for source, _ in pairs], decoding, advance, warn)
+        sources = [source for source, _ in pairs]
+        translated = translate_documents(model, sources, decoding, progress=advance, warn=warn)
     language = model.config.data.target_language or "en"
     hypotheses = [sentence for document in translated for sentence in document.sentences]
     references = [sentence for _, target in pairs for sentence in target.sentences]

@@ -53,10 +53,20 @@ class DataConfig:
 
 
 @dataclass
+class TdnmtConfig:
+    """Zhang et al. 2018: a context encoder, and gated attention to it in every layer."""
+
+    context_layers: int = 1
+    gate: bool = True
+    empty_context: Literal["eos", "bypass"] = "eos"
+
+
+@dataclass
 class ModelConfig:
     """The network. Sizes default to Transformer base."""
 
-    kind: Literal["sentence"] = "sentence"
+    kind: Literal["sentence", "concat", "tdnmt"] = "sentence"
+    scope: int = 6
     width: int = 512
     feed_forward: int = 2048
     heads: int = 8
@@ -67,7 +77,7 @@ class ModelConfig:
     attention_dropout: float = 0.0
     relu_dropout: float = 0.0
     tie_embeddings: Literal["all", "target", "none"] = "all"
-    scope: int = 0
+    tdnmt: TdnmtConfig = field(default_factory=TdnmtConfig)
 
 
 @dataclass
@@ -87,6 +97,7 @@ class DecodingConfig:
     length_penalty: float = 0.6
     max_extra: int = 50
     batch_sentences: int = 64
+    selector: str = ""
     sampling: bool = False
     temperature: float = 1.0
 
@@ -95,9 +106,10 @@ class DecodingConfig:
 class TrainingConfig:
     """One run of the training loop."""
 
-    stage: Literal["sentence"] = "sentence"
     output: str = "runs/model"
     init: str = ""
+    freeze: Literal["auto", "nothing", "base"] = "auto"
+    selector: str = "none"
     updates: int = 20000
     batch_tokens: int = 8192
     update_batches: int = 1
@@ -155,6 +167,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise DynctxError(f"{at(path)}: the config is not UTF-8 (byte {error.start})") from None
     try:
+        _check_unique(yaml.compose(text, yaml.SafeLoader), path)
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -166,6 +179,26 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DynctxError(f"{at(path)}: a config is a mapping of keys to values, found {_kind(content)}")
     return content
+
+
+def _check_unique(node: Any, path: str | os.PathLike[str]) -> None:
+    """YAML lets the last of two equal keys win; here that would silently ignore a value."""
+    waiting, met = [node], {id(None)}
+    while waiting:
+        node = waiting.pop()
+        if id(node) in met:  # an alias leads to a node again, perhaps to one that holds it
+            continue
+        met.add(id(node))
+        if node.id == "sequence":
+            waiting += node.value
+        elif node.id == "mapping":
+            keys: set[str] = set()
+            for key, value in node.value:
+                if str(key.value) in keys:
+                    line = key.start_mark.line + 1
+                    raise DynctxError(f"{at(path, line)}: key {key.value!r} appears twice; keep one of them")
+                keys.add(str(key.value))
+                waiting.append(value)
 
 
 def parse_config(content: dict[str, Any], where: str = "config") -> Config:
@@ -193,12 +226,13 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
 
 def _assign(content: dict[str, Any], path: list[str], value: Any, override: str) -> None:
     node: Any = content
-    for part in path[:-1]:
-        if not isinstance(node, dict) or part not in node or node[part] is None:
-            raise DynctxError(f"override {override!r}: {_unknown(part, node if isinstance(node, dict) else {})}")
+    for depth, part in enumerate(path[:-1], 1):
+        if part not in node:
+            raise DynctxError(f"override {override!r}: {_unknown(part, node)}")
         node = node[part]
-    if not isinstance(node, dict):
-        raise DynctxError(f"override {override!r}: {'.'.join(path[:-1])} has no keys of its own")
+        if not isinstance(node, dict):
+            problem = "is not set; give all of it" if node is None else "has no keys of its own"
+            raise DynctxError(f"override {override!r}: {'.'.join(path[:depth])} {problem}")
     node[path[-1]] = value
 
 
@@ -280,10 +314,17 @@ def convert(hint: Any, value: Any, where: str, path: str) -> Any:
 def check(config: Config, where: str) -> None:
     """What no single type can say."""
     model, training, data = config.model, config.training, config.data
+    corpora = [*data.train, *([data.dev] if data.dev else []), *data.test.values()]
     rules = [
-        (model.width % model.heads == 0, f"model.width ({model.width}) must be a multiple of model.heads"),
+        (model.heads >= 1, f"model.heads ({model.heads}) must be at least 1"),
+        (
+            model.width >= 1 and model.width % max(1, model.heads) == 0,
+            f"model.width ({model.width}) must be a multiple of model.heads ({model.heads})",
+        ),
         (model.width % 2 == 0, f"model.width ({model.width}) must be even"),
+        (all(files.documents >= 0 for files in corpora), "documents must not be negative (0: all of them)"),
         (data.vocabulary >= 16, f"data.vocabulary ({data.vocabulary}) must be at least 16"),
+        (data.subword_sample >= 0, "data.subword_sample must not be negative (0: all sentences)"),
         (data.max_length >= 1, f"data.max_length ({data.max_length}) must be at least 1"),
         (
             data.joint or model.tie_embeddings != "all",
@@ -291,6 +332,8 @@ def check(config: Config, where: str) -> None:
         ),
         (training.update_batches >= 1, "training.update_batches must be at least 1"),
         (training.validate_every >= 1, "training.validate_every must be at least 1"),
+        (training.checkpoint_every >= 1, "training.checkpoint_every must be at least 1"),
+        (training.log_every >= 1, "training.log_every must be at least 1"),
         (training.updates >= 0, "training.updates must not be negative"),
         (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
         (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),

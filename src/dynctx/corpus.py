@@ -70,9 +70,12 @@ class TokenStore:
                 documents=arrays["documents"],
                 usable=arrays["usable"].view(np.bool_),
             )
-        except FileNotFoundError:
-            raise DynctxError(f"{at(folder)}: no prepared corpus here; run 'dynctx prepare' first") from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = Path(error.filename).name
+            raise DynctxError(
+                f"{at(folder)}: no prepared corpus here ({missing} is missing); run 'dynctx prepare' first"
+            ) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DynctxError(f"{at(folder / 'store.json')}: damaged ({error}); run 'dynctx prepare' again") from None
 
     @classmethod

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
+from dynctx.selection.strategies import Selector
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
 
@@ -61,6 +62,7 @@ class BeamSearch:
         self.best_ids = torch.empty(rows, 0, dtype=torch.int64, device=device)
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
         self.results: dict[int, Hypothesis] = {}
+        self.halving = limits.is_cuda  # see `leave`
 
     def run(self) -> list[Hypothesis]:
         rows = len(self.number)
@@ -102,7 +104,7 @@ class BeamSearch:
         width = min(2 * self.beam, logits.shape[2])
         top, token = logits.topk(width, dim=2)  # [r, beam, 2 beam]: no more can matter
         scores = (top + normaliser[:, :, None]).flatten(1)
-        scores, chosen = scores.topk(width, dim=1)
+        scores, chosen = scores.topk(min(2 * self.beam, scores.shape[1]), dim=1)
         hypothesis, token = chosen // width, token.flatten(1).gather(1, chosen)
         endings = logits[:, :, EOS] + normaliser
         return (
@@ -136,7 +138,7 @@ class BeamSearch:
             halves = size
             while halves >= 2 * max(live, SMALLEST):
                 halves //= 2
-            smaller = halves if self.done.is_cuda else live
+            smaller = halves if self.halving else live
             if smaller * 8 > size * 7:
                 return False
         else:
@@ -197,24 +199,27 @@ def translate(
     gatherer: Gatherer,
     sentences: NDArray[np.int64],
     config: DecodingConfig,
+    selector: Selector,
     progress: Callable[[int], None] | None = None,
 ) -> list[Hypothesis]:
-    """Translations of these sentences of the store, in their order."""
+    """Translations of these sentences of the store, in their order, with the context that the selector gives."""
     model.eval()
     found: list[Hypothesis | None] = [None] * len(sentences)
     lengths = gatherer.lengths_of(sentences)[0]
     for chosen in batches_by_length(lengths, config.batch_sentences):
         batch = gatherer.one_per_row(sentences[chosen])
         limits = torch.from_numpy(lengths[chosen] - 1 + config.max_extra).to(gatherer.device)  # EOS not counted
-        for place, hypothesis in zip(chosen.tolist(), search(model, batch, limits, config)):
+        for place, hypothesis in zip(chosen.tolist(), search(model, batch, selector, limits, config)):
             found[place] = hypothesis
         if progress is not None:
             progress(len(chosen))
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 
-def search(model: SentNmt, batch: Batch, limits: Tensor, config: DecodingConfig) -> list[Hypothesis]:
-    cache = model.begin(model.encode(batch), config.beam)
+def search(
+    model: SentNmt, batch: Batch, selector: Selector, limits: Tensor, config: DecodingConfig
+) -> list[Hypothesis]:
+    cache = model.begin(model.encode(batch, selector.select(batch)), 1 if config.sampling else config.beam)
     if config.sampling:
         return sample(model, cache, limits, config.temperature)
     return BeamSearch(model, cache, limits, config.length_penalty).run()

@@ -20,7 +20,8 @@ from dynctx.linear import Linear
 def same_sentence(queries: Tensor, keys: Tensor) -> Tensor:
     """[R, Q], [R, K] sentence numbers -> [R, 1, Q, K]: a token sees the tokens of its own sentence.
 
-    Padding (-1) sees everything, because a softmax over no key at all is not a number; nothing reads its result.
+    Padding (-1) and what was not selected (-2) see everything, because a softmax over no key at all is not a
+    number; nothing reads their result. No token of a sentence ever sees them.
     """
     queries = queries[:, None, :, None]
     return (queries == keys[:, None, None, :]) | (queries < 0)
@@ -53,9 +54,13 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
         """[R, L] ids and positions, all below `longest` -> [R, L, d]."""
+        return self.dropout(self.look_up(ids, position, longest))
+
+    def look_up(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
+        """The same without dropout."""
         self.reach(longest)
         embedded = F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
-        return self.dropout(embedded + F.embedding(position, self.positions).to(embedded.dtype))
+        return embedded + F.embedding(position, self.positions).to(embedded.dtype)
 
     def reach(self, longest: int) -> None:
         """Sinusoids have no last position: lengthen the table when a longer sentence comes."""

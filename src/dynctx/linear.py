@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 try:
     _multiply: Any = torch.ops.mkldnn._linear_pointwise
@@ -21,6 +22,17 @@ except AttributeError:  # a build of torch without oneDNN
     ONEDNN = False
 
 TYPICAL_ROWS = 32  # the batch that the layout is chosen for
+
+_optimizer_steps = 0
+
+
+def _count_step(*_: Any) -> None:
+    global _optimizer_steps
+    _optimizer_steps += 1
+
+
+# a fused optimizer changes weights without telling their version counters
+register_optimizer_step_post_hook(_count_step)
 
 
 class Linear(nn.Linear):
@@ -32,7 +44,10 @@ class Linear(nn.Linear):
     def __init__(self, inputs: int, outputs: int, bias: bool = True, blocks: int = 1) -> None:
         self.blocks = blocks
         super().__init__(inputs, outputs, bias)
-        self._packed: tuple[tuple[int, int], Tensor] | None = None
+        self._packed: tuple[tuple[int, int, int], Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_packed": None}  # oneDNN's layout cannot be copied, only made again
 
     def reset_parameters(self) -> None:
         for block in self.weight.chunk(self.blocks, dim=0):
@@ -42,15 +57,16 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         plain = x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
-        if plain or not ONEDNN or torch.compiler.is_compiling():
+        if plain or not ONEDNN or torch.compiler.is_compiling() or self.weight.is_inference():
             return super().forward(x)
-        if torch.is_grad_enabled() and (x.requires_grad or self.weight.requires_grad):
+        trained = any(t is not None and t.requires_grad for t in (x, self.weight, self.bias))
+        if trained and torch.is_grad_enabled():
             return _OneDnn.apply(x, self.weight, self.bias)
         return _multiply(x, self.packed(), self.bias, "none", [], "")
 
     def packed(self) -> Tensor:
         """The weight in oneDNN's own layout, made again when the weight has changed."""
-        now = (self.weight.data_ptr(), self.weight._version)
+        now = (self.weight.data_ptr(), self.weight._version, _optimizer_steps)
         if self._packed is None or self._packed[0] != now:
             self._packed = (now, _lay_out(self.weight.detach(), TYPICAL_ROWS))
         return self._packed[1]
@@ -66,10 +82,10 @@ class _OneDnn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        flat = gradients[0].flatten(0, -2)  # [n, out]
+        flat = gradients[0].reshape(-1, len(weight))  # [n, out]
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         from_x = _multiply(flat, weight.t(), None, "none", [], "").view_as(x) if needs_x else None
-        from_weight = flat.t() @ x.flatten(0, -2) if needs_weight else None
+        from_weight = flat.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None
         from_bias = flat.sum(0) if ctx.has_bias and needs_bias else None
         return from_x, from_weight, from_bias
 

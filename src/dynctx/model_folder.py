@@ -22,6 +22,7 @@ from dynctx.config import Config, parse_config, read_yaml, to_yaml
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
 from dynctx.prepare import load_subwords, save_subwords
+from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
@@ -38,6 +39,11 @@ class Model:
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def selector(self) -> Selector:
+        """What chooses the context where nothing else is asked for: as in training."""
+        return parse_selector(self.config.decoding.selector or self.config.training.selector, self.config.seed)
+
+    @property
     def device(self) -> torch.device:
         return self.translator.target_embedding.weight.device
 
@@ -49,8 +55,10 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
 
 def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31) -> None:
     """Write the folder beside its place and rename it into it: a reader sees the old one or the new one."""
+    from safetensors import SafetensorError
+
     folder = Path(folder)
-    beside = folder.with_name(folder.name + ".partial")
+    beside, old = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".old")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
@@ -60,14 +68,18 @@ def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = 
             json.dump(model.about, file, indent=1, ensure_ascii=False)
         (beside / "README.md").write_text(card(model), encoding="utf-8")
         save_weights(beside, weights_of(model.translator), dtype, shard_bytes)
-    except OSError as error:
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        beside.rename(folder)
+    except BaseException as error:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         shutil.rmtree(beside, ignore_errors=True)
-        raise DynctxError(f"{at(folder)}: the model could not be saved: {error.strerror}") from None
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    beside.rename(folder)
+        if isinstance(error, OSError | SafetensorError):
+            reason = getattr(error, "strerror", None) or error
+            raise DynctxError(f"{at(folder)}: the model could not be saved: {reason}") from None
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -146,6 +158,8 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
             about = json.loads((place / "about.json").read_text(encoding="utf-8"))
         except ValueError:
             raise DynctxError(f"{at(place / 'about.json')}: damaged (not JSON)") from None
+        if not isinstance(about, dict):
+            raise DynctxError(f"{at(place / 'about.json')}: damaged (not a JSON object)")
     return Model(config, translator.to(device).eval(), source, target, about)
 
 

@@ -13,6 +13,7 @@ from dynctx.corpus import TokenStore
 from dynctx.decoding import translate
 from dynctx.documents import Document
 from dynctx.model_folder import Model
+from dynctx.selection.strategies import Selector
 
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like
 
@@ -29,6 +30,7 @@ def translate_documents(
     model: Model,
     documents: Sequence[Document],
     decoding: DecodingConfig | None = None,
+    selector: Selector | None = None,
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> list[Document]:
@@ -53,7 +55,9 @@ def translate_documents(
     if count:
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         gatherer = Gatherer(store, model.translator.scope, model.device)
-        hypotheses = translate(model.translator, gatherer, np.arange(count), decoding, progress)
+        hypotheses = translate(
+            model.translator, gatherer, np.arange(count), decoding, selector or model.selector, progress
+        )
         texts = model.target.decode([hypothesis.ids for hypothesis in hypotheses])
     joiner = "" if model.config.data.target_language in ("zh", "ja") else " "
     translated: list[list[str]] = [[] for _ in documents]

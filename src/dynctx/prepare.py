@@ -70,7 +70,8 @@ def check_splits(config: DataConfig) -> dict[str, list[ParallelFiles]]:
     if config.dev is not None:
         splits["dev"] = [config.dev]
     for name, files in config.test.items():
-        if name in splits or not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name[0] == ".":
+        # no dots: "card.json" or "dev.jsonl" as a folder would be in the way of the file
+        if name in ("train", "dev") or not name.replace("-", "").replace("_", "").isalnum():
             raise DynctxError(
                 f"data.test: {name!r} cannot name a test set (letters, digits, - and _; not train or dev)"
             )
@@ -249,8 +250,8 @@ def read_held_out(folder: str | Path, name: str) -> list[tuple[Document, Documen
     """The texts of dev or a test set, as `write_pairs` left them."""
     path = Path(folder) / f"{name}.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also cut at U+2028 and U+0085
+        records = [json.loads(line) for line in lines if line]
         return [(Document(r["id"], tuple(r["source"])), Document(r["id"], tuple(r["target"]))) for r in records]
     except FileNotFoundError:
         raise DynctxError(f"{path}: no such prepared split; is it in the config's data section?") from None

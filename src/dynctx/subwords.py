@@ -7,6 +7,7 @@ The ids of the special symbols are the same in every vocabulary of the project, 
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,8 @@ class Subwords:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of ids; special symbols are left out."""
-        plain = [[i for i in sentence if i == UNK or i >= len(SPECIAL)] for sentence in ids]
-        return [text.replace("⁇", "").strip() if text else "" for text in self.processor.Decode(plain)]
+        plain = [[i for i in sentence if i >= len(SPECIAL)] for sentence in ids]
+        return [text.strip() for text in self.processor.Decode(plain)]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.processor.IdToPiece(int(i)) for i in ids]
@@ -75,23 +76,21 @@ def train_subwords(
     seed: int = 1,
     threads: int = 2,
 ) -> Subwords:
-    """Train on at most `sample` sentences, drawn evenly from all of them."""
+    """Train on at most `sample` sentences (0: all), drawn evenly from all of them."""
     import sentencepiece
 
-    sentencepiece.set_random_generator_seed(seed)
     sentencepiece.set_min_log_level(2)
     written = io.BytesIO()
+    raised: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=_lines(sentences),
+            sentence_iterator=_lines(_sample(sentences, sample, seed), raised),
             model_writer=written,
             model_type=kind,
             vocab_size=vocabulary,
             character_coverage=character_coverage,
             byte_fallback=byte_fallback,
             normalization_rule_name=normalization,
-            input_sentence_size=sample,
-            shuffle_input_sentence=True,
             num_threads=threads,
             pad_id=PAD,
             unk_id=UNK,
@@ -102,6 +101,8 @@ def train_subwords(
             hard_vocab_limit=False,  # a small corpus gives a smaller vocabulary, not an error
         )
     except (RuntimeError, OSError) as error:
+        if raised:  # the text could not be read: its own message says why
+            raise raised[0] from None
         raise DynctxError(
             f"the subword model could not be trained with vocabulary {vocabulary}: {error}. "
             "A larger data.vocabulary (or data.byte_fallback: false) may help"
@@ -109,8 +110,30 @@ def train_subwords(
     return Subwords(written.getvalue())
 
 
-def _lines(sentences: Iterable[str]) -> Iterator[str]:
-    """SentencePiece stops at an empty line and drops those over 4,192 bytes: spare it both."""
-    for sentence in sentences:
-        if sentence:
-            yield sentence[:1000]
+def _sample(sentences: Iterable[str], size: int, seed: int) -> Iterator[str]:
+    """At most `size` of the sentences, each with the same chance; SentencePiece's own draw cannot be seeded."""
+    if not size:
+        yield from sentences
+        return
+    rng = random.Random(seed)
+    kept: list[str] = []
+    for number, sentence in enumerate(sentences):
+        if number < size:
+            kept.append(sentence)
+        elif (place := rng.randrange(number + 1)) < size:
+            kept[place] = sentence
+    yield from kept
+
+
+def _lines(sentences: Iterable[str], raised: list[BaseException]) -> Iterator[str]:
+    """SentencePiece stops at an empty line and drops those over 4,192 bytes: spare it both.
+
+    It also turns any exception into text, traceback and all, so the exception itself is kept in `raised`.
+    """
+    try:
+        for sentence in sentences:
+            if sentence:
+                yield sentence[:1000]
+    except (Exception, KeyboardInterrupt) as error:
+        raised.append(error)
+        raise

@@ -1,11 +1,12 @@
 """The state of a run on disk, written so that a run killed at any moment goes on as if nothing had happened.
 
     state/update-00001500/state.safetensors    parameters and both Adam moments
-    state/update-00001500/progress.json        counters, history, and the checksum of the tensors
+    state/update-00001500/progress.json        counters, history, config, and the checksum of all of it
     state/weights-00001500.safetensors         parameters alone, kept for averaging
+    state/finished.json                        the final record, once the run has ended
 
 A checkpoint is written beside its place and renamed; the one before it is kept. A checkpoint that does not match
-its checksum is named, left where it is, and the one before it is used.
+its checksum is named and the one before it is used; it stays where it is until a new one is written.
 """
 
 from __future__ import annotations
@@ -39,38 +40,49 @@ class Checkpoints:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
             save_tensors(beside / "state.safetensors", tensors)
-            progress = {**progress, "update": update, "checksum": checksum(beside / "state.safetensors")}
-            (beside / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+            content = {**progress, "update": update}
+            content["checksum"] = checksum(beside / "state.safetensors", content)
+            (beside / "progress.json").write_text(json.dumps(content), encoding="utf-8")
             shutil.rmtree(place, ignore_errors=True)
             beside.rename(place)
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
             raise DynctxError(f"{at(place)}: the checkpoint could not be written: {error.strerror}") from None
-        for old in self._all()[:-KEPT]:
-            shutil.rmtree(old)
+        kept = [older for older in self._all() if older <= place][-KEPT:]
+        for other in self._all():  # what is newer was damaged, or this run would not be here
+            if other not in kept:
+                shutil.rmtree(other, ignore_errors=True)
 
     def latest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint that is whole, or None at the start of a run."""
-        for leftover in self.folder.glob("partial-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
         for place in reversed(self._all()):
             try:
                 progress = json.loads((place / "progress.json").read_text(encoding="utf-8"))
-                found = checksum(place / "state.safetensors")
-                if found != progress["checksum"]:
+                if progress.pop("checksum") != checksum(place / "state.safetensors", progress):
                     raise ValueError("its contents do not match its checksum")
                 return load_tensors(place / "state.safetensors"), progress
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
                 self.say(f"{at(place)}: damaged checkpoint ({error}); looking for the one before it")
         if self._all():
             raise DynctxError(f"{at(self.folder)}: every checkpoint is damaged; remove this folder to start again")
         return None
 
+    def tidy(self, update: int) -> None:
+        """Remove what an earlier start left half written, and the snapshots it took after this update."""
+        for leftover in [*self.folder.glob("partial-*"), *self.folder.glob("*.partial")]:
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink()
+        for snapshot in self.snapshots():
+            if _number(snapshot) > update:
+                snapshot.unlink()
+
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("update-*"))
 
     def save_weights(self, update: int, weights: dict[str, Tensor], kept: int) -> None:
-        """A snapshot for averaging; only the last `kept` stay."""
+        """A snapshot for averaging. The last `kept` stay, also those of a checkpoint that may be gone back to."""
         if kept < 2:
             return
         place = self.folder / f"weights-{update:08d}.safetensors"
@@ -82,27 +94,58 @@ class Checkpoints:
         except OSError as error:
             beside.unlink(missing_ok=True)
             raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}") from None
-        for old in self.snapshots()[:-kept]:
+        oldest = _number(self._all()[0]) if self._all() else 0
+        for old in self.snapshots(oldest)[:-kept]:
             old.unlink()
 
     def snapshots(self, up_to: int | None = None) -> list[Path]:
         found = sorted(self.folder.glob("weights-*.safetensors"))
-        return [f for f in found if up_to is None or int(f.stem.split("-")[1]) <= up_to]
+        return [file for file in found if up_to is None or _number(file) <= up_to]
+
+    def finish(self, record: dict[str, Any]) -> None:
+        place = self.folder / "finished.json"
+        beside = place.with_suffix(".partial")
+        try:
+            beside.write_text(json.dumps(record), encoding="utf-8")
+            beside.replace(place)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise DynctxError(f"{at(place)}: cannot be written: {error.strerror}") from None
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record of the end of this run, if it has ended (it may have been lengthened since)."""
+        try:
+            record = json.loads((self.folder / "finished.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # then the end is simply worked out again
+            return None
+        return record if isinstance(record, dict) else None
+
+
+def _number(place: Path) -> int:
+    return int(place.stem.split("-")[1])
 
 
 def average(files: list[Path]) -> dict[str, Tensor]:
     """The mean of several snapshots, summed in float64 so that the order of files cannot matter."""
     total: dict[str, Tensor] = {}
     for file in files:
-        for name, tensor in load_tensors(file).items():
+        try:
+            weights = load_tensors(file)
+        except (OSError, ValueError) as error:
+            raise DynctxError(f"{at(file)}: damaged ({error}); remove it to average without it") from None
+        for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(files)).float() for name, tensor in total.items()}
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # a full disk, in the words of the library
+        raise OSError(0, str(error)) from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -115,8 +158,9 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(str(error)) from None
 
 
-def checksum(path: Path) -> int:
-    value = 0
+def checksum(path: Path, progress: dict[str, Any]) -> int:
+    """Of the tensors in a file and what is written beside them."""
+    value = zlib.crc32(json.dumps(progress).encode())
     with open(path, "rb") as file:
         while block := file.read(2**22):
             value = zlib.crc32(block, value)

@@ -18,13 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dynctx import __version__
 from dynctx.batches import Plan
-from dynctx.config import Config, ScheduleConfig
+from dynctx.config import Config, ScheduleConfig, parse_config, to_dict
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
 from dynctx.model_folder import weights_of
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
-from dynctx.training.reporting import Reporter
+from dynctx.training.reporting import Reporter, check_finite
+
+# What may change between two starts of a run: how long it lasts, how it is watched and where it lies, but nothing
+# that changes what is learned.
+FREE = (
+    *("decoding", "runtime", "data.test", "training.output", "training.updates", "training.minutes"),
+    *("training.validate_every", "training.validation", "training.dev_documents", "training.patience"),
+    *("training.average", "training.checkpoint_every", "training.log_every"),
+)
 
 
 class Recipe(Protocol):
@@ -92,7 +101,7 @@ class Training:
         self.config, self.training, self.recipe, self.fabric = config, config.training, recipe, fabric
         self.output = Path(self.training.output)
         self.leader = fabric.global_rank == 0
-        self.report = Reporter(self.output, self.training, self.leader)
+        self.report = Reporter(self.output, self.training, fabric)
         self.checkpoints = Checkpoints(self.output / "state", self.report.say)
         recipe.module.to(fabric.device)
         trainable = [p for p in recipe.module.parameters() if p.requires_grad]
@@ -108,42 +117,61 @@ class Training:
             fused=True,
         )
         self.update = self.epoch = self.index = 0
-        self.best = -float("inf")
-        self.best_update = self.waited = 0
+        self.best: dict[str, float] = {}  # update and scores of the model that is kept
+        self.waited = 0  # validations since then
         self.history: list[dict[str, float]] = []
         self.seconds = 0.0  # of training, over all starts of this run
+        self.started = time.monotonic()
+        self.unsaved = True
 
     def run(self) -> dict[str, Any]:
         self.resume()
         for line in self.recipe.describe():
             self.report.say(line)
         self.report.parameters(self.recipe.module)
-        self.started = time.monotonic()
-        if self.update == 0 or not self.over():
-            self.loop()
+        if self.fabric.world_size > self.training.update_batches:
+            self.report.say(
+                f"{self.fabric.world_size} processes share {self.training.update_batches} batches an update: "
+                "some have nothing to do; raise training.update_batches"
+            )
+        ended = self.checkpoints.finished()
+        if ended and ended["updates"] == self.update and (reason := self.over()):
+            self.report.say(f"this run has ended: {reason}; the model is in {self.output / 'model'}")
+            return ended
+        self.loop()
         return self.finish()
 
     def loop(self) -> None:
         training = self.training
+        batches = self.recipe.updates(self.epoch, self.index)
         with self.report.progress(self.update):
-            for epoch, index, plans in self.recipe.updates(self.epoch, self.index):
-                if self.over():
-                    break
+            while not (reason := self.over()):
+                self.epoch, index, plans = next(batches)
                 self.step(plans)
-                self.update, self.epoch, self.index = self.update + 1, epoch, index + 1
+                self.update, self.index = self.update + 1, index + 1
                 if self.update % training.log_every == 0:
                     self.report.log(self.update, self.epoch, learning_rate(training.schedule, self.update))
-                if self.update % training.validate_every == 0 or self.update == training.updates:
+                if self.update % training.validate_every == 0:
                     self.validate()
-                if self.update % training.checkpoint_every == 0 or self.update == training.updates:
+                if self.update % training.checkpoint_every == 0:
                     self.checkpoint()
+            self.report.say(f"the end: {reason}")
+            if not self.history or self.history[-1]["update"] != self.update:
+                self.validate()
+            if self.unsaved:
+                self.checkpoint()
 
-    def over(self) -> bool:
+    def over(self) -> str:
+        """Why the run has come to its end; empty if it has not."""
         training = self.training
-        if self.update >= training.updates or (training.patience and self.waited >= training.patience):
-            return True
+        if self.update >= training.updates:
+            return f"update {self.update} of {training.updates}"
+        if training.patience and self.waited >= training.patience:
+            return f"no better score in {self.waited} validations (training.patience)"
         # time is up when the leader says so, or processes would part ways
-        return bool(training.minutes) and bool(self.agree(self.elapsed() > training.minutes * 60))
+        if training.minutes and self.agree(self.elapsed() > training.minutes * 60):
+            return f"the time is up (training.minutes: {training.minutes:g})"
+        return ""
 
     def elapsed(self) -> float:
         return self.seconds + time.monotonic() - self.started
@@ -177,31 +205,34 @@ class Training:
 
     def share_gradients(self) -> None:
         """Sum over processes, as one flat tensor: a sum of sums is what one process alone would have."""
+        for parameter in self.trainable:  # one that a batch did not use: every process must count it alike
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         if self.fabric.world_size == 1:
             return
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.trainable]
-        flat = torch.cat([g.flatten() for g in gradients])
+        flat = torch.cat([p.grad.flatten() for p in self.trainable if p.grad is not None])
         flat = self.fabric.all_reduce(flat, reduce_op="sum")
-        for parameter, part in zip(self.trainable, flat.split([g.numel() for g in gradients])):
+        for parameter, part in zip(self.trainable, flat.split([p.numel() for p in self.trainable])):
             parameter.grad = part.view_as(parameter)
 
     def validate(self) -> None:
         """Scores on dev (by the leader), the best model saved, a snapshot kept for averaging."""
-        scores = {}
-        if self.leader:
-            scores = self.evaluate()
-        scores = self.agree(scores)
-        self.history.append({"update": self.update, **scores})
-        if scores["score"] > self.best:
-            self.best, self.best_update, self.waited = scores["score"], self.update, 0
+        with self.report.pause():
+            scores = self.agree(self.evaluate() if self.leader else {})
+            for name in ("score", "loss"):
+                check_finite(self.update, scores.get(name, 0.0))
+            self.history.append({"update": self.update, **scores})
+            self.unsaved = True
+            if not self.best or scores["score"] > self.best["score"]:
+                self.best, self.waited = self.history[-1], 0
+                if self.leader:
+                    self.recipe.save(self.output / "model", self.about())
+            else:
+                self.waited += 1
             if self.leader:
-                self.recipe.save(self.output / "model", self.about())
-        else:
-            self.waited += 1
-        if self.leader:
-            weights = weights_of(self.recipe.module)
-            self.checkpoints.save_weights(self.update, weights, self.training.average)
-            self.report.validated(self.update, scores, self.best, self.elapsed())
+                weights = weights_of(self.recipe.module)
+                self.checkpoints.save_weights(self.update, weights, self.training.average)
+                self.report.validated(self.update, scores, self.best["score"], self.elapsed())
 
     def evaluate(self) -> dict[str, float]:
         # decoding has other shapes than training: what was compiled for one is no use to the other
@@ -211,61 +242,104 @@ class Training:
     def about(self) -> dict[str, Any]:
         return {
             "updates": self.update,
-            "best_update": self.best_update,
-            "scores": self.history[-1] if self.history else {},
+            "best_update": self.best["update"],
+            "scores": self.best,
             "history": self.history,
             "minutes": round(self.elapsed() / 60, 2),
-            "versions": {"torch": torch.__version__, "dynctx": __import__("dynctx").__version__},
+            "versions": {"torch": torch.__version__, "dynctx": __version__},
         }
 
     def checkpoint(self) -> None:
+        self.unsaved = False
         if self.leader:
             progress = {
                 "epoch": self.epoch,
                 "index": self.index,
                 "best": self.best,
-                "best_update": self.best_update,
                 "waited": self.waited,
                 "history": self.history,
                 "seconds": self.elapsed(),
-                "seed": self.config.seed,
+                "config": to_dict(self.config),
             }
-            self.checkpoints.save(self.update, pack_state(self.recipe.module, self.optimizer), progress)
+            with self.report.pause():
+                self.checkpoints.save(self.update, pack_state(self.recipe.module, self.optimizer), progress)
 
     def resume(self) -> None:
         found = self.checkpoints.latest()
-        if found is None:
-            return
-        tensors, progress = found
-        if progress["seed"] != self.config.seed:
-            raise DynctxError(f"{self.output}: this run was begun with seed {progress['seed']}; give another output")
-        self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
-        self.best, self.best_update = progress["best"], progress["best_update"]
-        self.waited, self.history, self.seconds = progress["waited"], progress["history"], progress["seconds"]
-        unpack_state(self.recipe.module, self.optimizer, tensors, self.update)
-        self.report.say(f"going on from update {self.update}")
+        if found is not None:
+            tensors, progress = found
+            self.check_same(progress["config"])
+            self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
+            self.best, self.waited, self.history = progress["best"], progress["waited"], progress["history"]
+            self.seconds, self.unsaved = progress["seconds"], False
+            unpack_state(self.recipe.module, self.optimizer, tensors, self.update)
+            self.report.say(f"going on from update {self.update}")
+            ended = self.checkpoints.finished()
+            if ended and ended["updates"] <= self.update and ended["scores"]["score"] > self.best["score"]:
+                self.best = ended["scores"]  # of the average, which is the model by now
+        if self.agree(self.update) != self.update:
+            raise DynctxError(f"{self.output}: not the same for all processes; they need a shared file system")
+        self.fabric.barrier()  # nobody reads any more
+        if self.leader:
+            self.checkpoints.tidy(self.update)
+
+    def check_same(self, earlier: dict[str, Any]) -> None:
+        """A run goes on with the config it was begun with, as far as that changes what is learned."""
+        then = flat(to_dict(parse_config(earlier, where=f"{self.output}: the config of the last checkpoint")))
+        now = flat(to_dict(self.config))
+        differing = [
+            f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
+            for key in sorted(then.keys() | now.keys())
+            if then.get(key) != now.get(key) and not any(f"{key}.".startswith(f"{free}.") for free in FREE)
+        ]
+        if differing:
+            raise DynctxError(
+                f"{self.output}: this run was begun with another config: {'; '.join(differing)}. "
+                "Set it back, or give the new run another training.output"
+            )
 
     def finish(self) -> dict[str, Any]:
         """The average of the last snapshots becomes the model if it scores better than the best of them."""
+        kept = self.training.average
+        files = self.checkpoints.snapshots(self.update)[-kept:] if kept > 1 else []
         record = self.about()
-        files = self.checkpoints.snapshots(self.update)
-        if self.leader and len(files) > 1:
-            own = {n: p.detach().clone() for n, p in self.recipe.module.named_parameters()}
-            self._put(average(files))
-            scores = self.evaluate()
-            record["average"] = {"snapshots": len(files), **scores}
-            self.report.say(
-                f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best:.2f})"
-            )
-            if scores["score"] > self.best:
-                record["scores"] = {"update": self.update, **scores}
-                self.recipe.save(self.output / "model", record)
-            self._put(own)
-        self.report.close(record)
+        if self.leader:
+            if len(files) > 1:
+                record = self.try_average(files)
+            self.report.write({"update": self.update, "finished": record})
+            self.checkpoints.finish(record)
         self.fabric.barrier()
+        return record
+
+    def try_average(self, files: list[Path]) -> dict[str, Any]:
+        own = {name: parameter.detach().clone() for name, parameter in self.recipe.module.named_parameters()}
+        self._put(average(files))
+        scores = self.evaluate()
+        better = scores["score"] > self.best["score"]
+        self.report.say(
+            f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best['score']:.2f}): "
+            + ("now the model" if better else "not better, not used")
+        )
+        if better:
+            self.best = {"update": self.update, **scores}
+        record = {**self.about(), "average": {"snapshots": len(files), "used": better, **scores}}
+        if better:
+            self.recipe.save(self.output / "model", record)
+        self._put(own)
         return record
 
     def _put(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for name, parameter in self.recipe.module.named_parameters():
                 parameter.copy_(weights[name])
+
+
+def flat(content: Any, key: str = "") -> dict[str, Any]:
+    """{"model.width": 512, "data.train[0].source.path": ...}"""
+    if isinstance(content, dict):
+        inside = [flat(value, f"{key}.{name}" if key else name) for name, value in content.items()]
+    elif isinstance(content, list):
+        inside = [flat(value, f"{key}[{number}]") for number, value in enumerate(content)]
+    else:
+        return {key: content}
+    return {name: value for part in inside for name, value in part.items()}

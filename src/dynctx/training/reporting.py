@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -14,13 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from dynctx.config import TrainingConfig
+from dynctx.errors import DynctxError, at
+from dynctx.files import atomic_write
 
 
 class Reporter:
-    def __init__(self, output: Path, training: TrainingConfig, leader: bool) -> None:
+    """Only process 0 prints and writes; the sums it tells are those of all processes."""
+
+    def __init__(self, output: Path, training: TrainingConfig, fabric: Any) -> None:
         from rich.console import Console
 
-        self.output, self.training, self.leader = output, training, leader
+        self.output, self.training, self.fabric = output, training, fabric
+        self.leader = fabric.global_rank == 0
         self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self.bar: Any = None
         self.board: Any = None
@@ -44,8 +50,9 @@ class Reporter:
         from torch.utils.tensorboard import SummaryWriter
 
         self.output.mkdir(parents=True, exist_ok=True)
-        # what an earlier start logged after its last checkpoint is forgotten, not drawn twice
-        self.board = SummaryWriter(str(self.output / "tensorboard"), purge_step=update)
+        # what an earlier start logged after its last checkpoint is forgotten, not told twice
+        self.board = SummaryWriter(str(self.output / "tensorboard"), purge_step=update + 1)
+        self.rewind(update)
         columns = [
             TextColumn("{task.description}"),
             BarColumn(),
@@ -57,7 +64,23 @@ class Reporter:
             self.task = self.bar.add_task("training", total=self.training.updates, completed=update)
             self.reset()
             yield
-        self.board.flush()
+        self.board.close()
+
+    def rewind(self, update: int) -> None:
+        """Leave in the log only what was known at this update; the rest will be written again."""
+        place = self.output / "log.jsonl"
+        if not place.exists():
+            return
+        kept = []
+        for line in place.read_text(encoding="utf-8", errors="replace").split("\n"):
+            try:
+                record = json.loads(line)
+                if record["update"] <= update and "finished" not in record:
+                    kept.append(line + "\n")
+            except (KeyError, TypeError, ValueError):  # a line that was cut off
+                continue
+        with atomic_write(place) as file:
+            file.writelines(kept)
 
     def reset(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -70,21 +93,34 @@ class Reporter:
             self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.tokens += tokens
 
+    def collect(self) -> tuple[dict[str, float], int]:
+        """Means over the tokens of all processes since the last time, and the number of tokens."""
+        names = list(self.sums)
+        if self.fabric.world_size > 1:  # a process that had no batch knows no names; the first always has one
+            names = self.fabric.broadcast(names, src=0)
+        nothing = torch.zeros((), device=self.fabric.device)
+        sums = [self.sums.get(name, nothing).double() for name in names]
+        total = torch.stack([*sums, torch.full_like(nothing, self.tokens, dtype=torch.float64)])
+        if self.fabric.world_size > 1:
+            total = self.fabric.all_reduce(total, reduce_op="sum")
+        *values, tokens = total.tolist()
+        return {name: value / max(1, tokens) for name, value in zip(names, values)}, int(tokens)
+
     def log(self, update: int, epoch: int, rate: float) -> None:
-        if not self.leader:
-            self.reset()
-            return
-        values = {name: float(value) / max(1, self.tokens) for name, value in self.sums.items()}
-        speed = self.tokens / (time.monotonic() - self.since)
-        record = {"update": update, "epoch": epoch, "rate": rate, "tokens_per_second": speed, **values}
-        self.write(record)
-        for name, value in record.items():
-            if name != "update":
-                self.board.add_scalar(f"train/{name}", value, update)
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-        line = f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {speed:,.0f} tokens/s"
-        self.bar.update(self.task, completed=update, description=f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s")
-        self.say(line)
+        values, tokens = self.collect()
+        check_finite(update, values["loss"])
+        if self.leader:
+            speed = tokens / (time.monotonic() - self.since)
+            record = {"update": update, "epoch": epoch, "rate": rate, "tokens_per_second": speed, **values}
+            self.write(record)
+            for name, value in record.items():
+                if name != "update":
+                    self.board.add_scalar(f"train/{name}", value, update)
+            shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
+            line = f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {speed:,.0f} tokens/s"
+            about = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
+            self.bar.update(self.task, completed=update, description=about)
+            self.say(line)
         self.reset()
 
     def validated(self, update: int, scores: dict[str, float], best: float, seconds: float) -> None:
@@ -92,22 +128,33 @@ class Reporter:
         for name, value in scores.items():
             self.board.add_scalar(f"dev/{name}", value, update)
         self.say(f"update {update}  dev: {self.scores(scores)}  best {best:.2f}  after {seconds:,.0f} s")
-        self.reset()  # the time of validation is not the time of training
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """What takes time here is not training, and does not count for its speed."""
+        began = time.monotonic()
+        yield
+        self.since += time.monotonic() - began
 
     @staticmethod
     def scores(scores: dict[str, float]) -> str:
         return "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if name != "score")
 
     def write(self, record: dict[str, Any]) -> None:
-        with open(self.output / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        place = self.output / "log.jsonl"
+        try:
+            with open(place, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise DynctxError(f"{at(place)}: cannot be written: {error.strerror}") from None
 
-    def close(self, record: dict[str, Any]) -> None:
-        if self.leader:
-            self.output.mkdir(parents=True, exist_ok=True)
-            self.write({"finished": record})
-            if self.board is not None:
-                self.board.close()
+
+def check_finite(update: int, loss: float) -> None:
+    if not math.isfinite(loss):
+        raise DynctxError(
+            f"update {update}: the loss is {loss}, so the run has diverged; a lower training.schedule.peak, "
+            "a longer warmup or training.clip may help (remove the run's state folder to start again)"
+        )
 
 
 def count_parameters(module: nn.Module) -> dict[str, tuple[int, int]]:

@@ -17,10 +17,12 @@ from dynctx.decoding import translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
-from dynctx.model_folder import Model, load_model, put_weights, save_model, weights_of
+from dynctx.model_folder import Model, load_model, save_model
 from dynctx.prepare import load_subwords, read_held_out
+from dynctx.selection.strategies import parse_selector
+from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
-from dynctx.translators.sentence import SentNmt
+from dynctx.translators.sentence import BASE, SentNmt
 
 
 class TranslationRecipe:
@@ -32,9 +34,10 @@ class TranslationRecipe:
         self.source, self.target = load_subwords(folder)
         torch.manual_seed(config.seed)
         translator = build_translator(config.model, len(self.source), len(self.target))
-        if config.training.init:
-            earlier = load_model(config.training.init)
-            put_weights(translator, weights_of(earlier.translator), config.training.init)
+        self.copied = start_from(translator, config.training.init, self.source, self.target)
+        freeze(translator, config)
+        self.selector = parse_selector(config.training.selector, config.seed)
+        self.epoch = 0
         self.module: SentNmt = translator
         self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device)
         self.lengths = self.gatherer.lengths()
@@ -46,28 +49,32 @@ class TranslationRecipe:
             self.compile()
 
     def compile(self) -> None:
-        """Layer by layer: all layers of a kind share the compiled code, so it takes seconds, not minutes."""
-        for layer in [*self.module.encoder, *self.module.decoder]:
-            layer.compile()
+        self.module.compile_layers()
         self.head = torch.compile(chunk_loss_and_gradient)
 
     def describe(self) -> list[str]:
         kept, pieces = int(self.usable.sum()), int(self.lengths[1][self.usable].sum())
         return [
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
+            f"context: {self.selector.name}" + (f", scope {self.module.scope}" if self.module.scope else ""),
+            *self.copied,
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
         ]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
         group = self.config.training.update_batches
-        return updates(self.lengths, self.usable, self.shape, self.config.seed, group, epoch, index)
+        for update in updates(self.lengths, self.usable, self.shape, self.config.seed, group, epoch, index):
+            self.epoch = update[0]
+            yield update
 
     def normaliser(self, plans: list[Plan]) -> int:
         return sum(plan.target_tokens for plan in plans)
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         batch = self.gatherer.gather(plan, self.shape)
-        states = self.module.decode(self.module.encode(batch), batch)
+        # a random selection is drawn anew each epoch
+        memory = self.module.encode(batch, self.selector.select(batch, self.epoch))
+        states = self.module.decode(memory, batch)
         real = batch.target.sentence >= 0
         smoothing = self.config.training.label_smoothing
         loss = smoothed_cross_entropy(states, self.module.output.weight, batch.target.ids, real, smoothing, self.head)
@@ -78,6 +85,35 @@ class TranslationRecipe:
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
         save_model(folder, Model(self.config, self.module, self.source, self.target, about))
+
+
+def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwords) -> list[str]:
+    """Copy an earlier model's weights; what it does not have starts fresh. Returns what was done, in words."""
+    if not folder:
+        return ["all parameters start at random"]
+    earlier = load_model(folder)
+    if earlier.source.model != source.model or earlier.target.model != target.model:
+        raise DynctxError(
+            f"{folder}: that model has another subword model than the prepared data; they must be the same"
+        )
+    own, old = dict(translator.named_parameters()), dict(earlier.translator.named_parameters())
+    for name, parameter in old.items():
+        if name not in own or own[name].shape != parameter.shape:
+            raise DynctxError(f"{folder}: its {name} {tuple(parameter.shape)} has no place in the configured model")
+        own[name].data.copy_(parameter.data)
+    new = sorted({name.split(".")[0] for name in own.keys() - old.keys()})
+    return [f"copied from {folder}: {len(old)} tensors", f"new, starting at random: {', '.join(new) or 'nothing'}"]
+
+
+def freeze(translator: SentNmt, config: Config) -> None:
+    """Stop the gradient of what stays as it is: in stage 2, what the model's authors keep."""
+    how = config.training.freeze
+    if how == "nothing" or (how == "auto" and not config.training.init):
+        return
+    frozen = translator.frozen_in_stage_two() if how == "auto" else list(BASE)
+    for name, parameter in translator.named_parameters():
+        if name.split(".")[0] in frozen:
+            parameter.requires_grad_(False)
 
 
 class DevSet:
@@ -95,10 +131,12 @@ class DevSet:
         self.sentences = np.arange(len(self.references))
         self.language = config.data.target_language or "en"
         self.decoding = config.training.validation
+        selector = self.decoding.selector or config.decoding.selector or config.training.selector
+        self.selector = parse_selector(selector, config.seed)
 
     def score(self, translator: SentNmt, target: Any) -> dict[str, float]:
         translator.eval()
-        hypotheses = translate(translator, self.gatherer, self.sentences, self.decoding)
+        hypotheses = translate(translator, self.gatherer, self.sentences, self.decoding, self.selector)
         texts = target.decode([hypothesis.ids for hypothesis in hypotheses])
         bleu = corpus_bleu(texts, [self.references], language=self.language)
         loss = self.loss(translator)
@@ -110,7 +148,8 @@ class DevSet:
         total, tokens = 0.0, 0
         for first in range(0, len(self.sentences), 512):
             batch = self.gatherer.one_per_row(self.sentences[first : first + 512])
-            logits = translator.output(translator.decode(translator.encode(batch), batch))
+            memory = translator.encode(batch, self.selector.select(batch))
+            logits = translator.output(translator.decode(memory, batch))
             losses = token_losses(logits, batch.target.ids)
             total += float((losses * (batch.target.sentence >= 0)).sum())
             tokens += batch.target_tokens

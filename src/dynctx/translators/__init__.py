@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dynctx.config import ModelConfig
+from dynctx.translators.concat import Concat
 from dynctx.translators.sentence import SentNmt
+from dynctx.translators.tdnmt import Tdnmt
+
+KINDS: dict[str, type[SentNmt]] = {"sentence": SentNmt, "concat": Concat, "tdnmt": Tdnmt}
 
 
 def build_translator(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> SentNmt:
-    return SentNmt(config, source_vocabulary, target_vocabulary)
+    return KINDS[config.kind](config, source_vocabulary, target_vocabulary)

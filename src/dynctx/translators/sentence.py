@@ -1,12 +1,12 @@
 """SentNmt: the sentence-level Transformer, the start and the control of every document-level model.
 
 This module also says what a translator is to the rest of the project: `encode` a batch under a selection into a
-`Memory`, then `decode` a whole prefix (training, scoring) or `begin` and `step` (search).
+`Memory`, then `decode` the whole target (training, scoring), or `begin` and `step` (search).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -14,25 +14,30 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import (
-    DecoderLayer,
-    Embedding,
-    EncoderLayer,
-    Growing,
-    KeyValue,
-    LayerSizes,
-    causal,
-    same_sentence,
-)
+from dynctx.layers import DecoderLayer, Embedding, EncoderLayer, Growing, KeyValue, LayerSizes, causal, same_sentence
 from dynctx.linear import Linear
+
+# the parts of the sentence model, by the first word of their parameters' names, in every model built on it
+BASE = ("source_embedding", "target_embedding", "encoder", "decoder", "encoder_norm", "decoder_norm", "output")
 
 
 @dataclass
 class Memory:
-    """What the decoder attends to."""
+    """What the decoder may look at: states, and the sentence each belongs to (negative: to none)."""
 
     states: Tensor  # [R, S, d]
-    sentence: Tensor  # [R, S] sentence numbers, -1 at padding
+    sentence: Tensor  # [R, S]
+
+
+@dataclass
+class Attended:
+    """The memory as keys and values of every decoder layer, with the mask of who sees what."""
+
+    memory: list[KeyValue]  # one a layer
+    memory_mask: Tensor  # [R, 1, T or 1, S]
+
+    def rows(self, chosen: Tensor) -> Attended:
+        return Attended([kv.rows(chosen) for kv in self.memory], self.memory_mask[chosen])
 
 
 @dataclass
@@ -44,12 +49,10 @@ class Cache:
     """
 
     beam: int
-    memory: list[KeyValue]  # one a layer
-    memory_mask: Tensor  # [R, 1, 1, S]
+    attended: Attended
     grown: list[Growing]  # one a layer
     ancestors: Tensor  # [R, beam, keys so far]
     step: int = 0
-    extra: dict[str, object] = field(default_factory=dict)
 
     def descend(self, parents: Tensor) -> None:
         """parents [R, beam]: the hypothesis that each new one continues."""
@@ -58,8 +61,7 @@ class Cache:
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these sentences only."""
-        self.memory = [kv.rows(rows) for kv in self.memory]
-        self.memory_mask = self.memory_mask[rows]
+        self.attended = self.attended.rows(rows)
         for grown in self.grown:
             grown.keep(rows)
         self.ancestors = self.ancestors[rows]
@@ -68,11 +70,10 @@ class Cache:
 class SentNmt(nn.Module):
     """Transformer encoder-decoder over single sentences (Vaswani et al. 2017)."""
 
-    scope = 0
-
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
         self.config = config
+        self.scope = 0  # candidates that a batch must bring along
         sizes = layer_sizes(config)
         self.target_embedding = Embedding(target_vocabulary, config.width, config.dropout)
         if config.tie_embeddings == "all":
@@ -88,51 +89,67 @@ class SentNmt(nn.Module):
         if config.tie_embeddings != "none":
             self.output.weight = self.target_embedding.weight
 
-    def encode(self, batch: Batch, selection: Tensor | None = None) -> Memory:
-        """Sentence-level: the selection is accepted, as by every translator, and does not matter."""
-        return Memory(self.encode_source(batch), batch.source.sentence)
+    def frozen_in_stage_two(self) -> list[str]:
+        """Parts (first words of parameter names) that the model's authors keep fixed after stage 1."""
+        return []
 
-    def encode_source(self, batch: Batch) -> Tensor:
+    def compile_layers(self) -> None:
+        """All layers of a kind share the compiled code, so it takes seconds, not minutes."""
+        for layer in [*self.encoder, *self.decoder]:
+            layer.compile()
+
+    # encoding
+
+    def encode(self, batch: Batch, selection: Tensor | None = None) -> Memory:
+        """selection [n, scope]: accepted by every translator; to this one it does not matter."""
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
         mask = same_sentence(source.sentence, source.sentence)
         for layer in self.encoder:
             x = layer(x, mask)
-        return self.encoder_norm(x)
+        return Memory(self.encoder_norm(x), source.sentence)
+
+    # decoding
+
+    def attend_to(self, memory: Memory, queries: Tensor | None) -> Attended:
+        """Keys and values for every layer. queries [R, T]: sentence numbers; None: one sentence a row."""
+        if queries is None:
+            mask = (memory.sentence >= 0)[:, None, None, :]
+        else:
+            mask = same_sentence(queries, memory.sentence)
+        return Attended([layer.memory_attention.project(memory.states) for layer in self.decoder_layers()], mask)
+
+    def decoder_layer(
+        self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None
+    ) -> Tensor:
+        return self.decoder[number](x, mask, attended.memory[number], attended.memory_mask, grown)
+
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.decoder))
 
     def decode(self, memory: Memory, batch: Batch) -> Tensor:
         """States [R, T, d] that predict the target at every position, given the true prefix."""
         target = batch.target
         x = self.target_embedding(batch.prefix, target.position, target.ids.shape[1])
         mask = causal(same_sentence(target.sentence, target.sentence))
-        memory_mask = same_sentence(target.sentence, memory.sentence)
-        for layer in self.decoder_layers():
-            x = layer(x, mask, layer.memory_attention.project(memory.states), memory_mask)
+        attended = self.attend_to(memory, target.sentence)
+        for number in range(len(self.decoder)):
+            x = self.decoder_layer(number, x, mask, attended)
         return self.decoder_norm(x)
-
-    def decoder_layers(self) -> list[DecoderLayer]:
-        return cast(list[DecoderLayer], list(self.decoder))
 
     def begin(self, memory: Memory, beam: int) -> Cache:
         """Start a search; the memory must hold one sentence a row."""
-        rows = len(memory.states)
-        return Cache(
-            beam=beam,
-            memory=[layer.memory_attention.project(memory.states) for layer in self.decoder_layers()],
-            memory_mask=(memory.sentence >= 0)[:, None, None, :],
-            grown=[Growing() for _ in self.decoder],
-            ancestors=torch.zeros(rows, beam, 0, dtype=torch.bool, device=memory.states.device),
-        )
+        ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
+        return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder], ancestors)
 
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
         itself = torch.eye(cache.beam, dtype=torch.bool, device=tokens.device).expand(len(tokens), -1, -1)
         cache.ancestors = torch.cat([cache.ancestors, itself], dim=2)
-        position = torch.full_like(tokens, cache.step)
-        x = self.target_embedding(tokens, position, cache.step + 1)
+        x = self.target_embedding(tokens, torch.full_like(tokens, cache.step), cache.step + 1)
         mask = cache.ancestors[:, None]
-        for layer, memory, grown in zip(self.decoder, cache.memory, cache.grown):
-            x = layer(x, mask, memory, cache.memory_mask, grown)
+        for number in range(len(self.decoder)):
+            x = self.decoder_layer(number, x, mask, cache.attended, cache.grown[number])
         cache.step += 1
         return self.output(self.decoder_norm(x))
 

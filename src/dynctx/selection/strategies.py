@@ -1,0 +1,86 @@
+"""Selectors that need no learning: which candidates a translator gets, as a boolean [n, scope].
+
+Column j is the sentence at distance j + 1. A candidate that does not exist is never selected. Random selections
+depend on (seed, draw, sentence) and not on the batch, so they are the same however sentences are batched.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dynctx.batches import Batch
+from dynctx.errors import DynctxError
+
+FORMS = "none, full, previous N, random N, random subset"
+
+
+class Selector(Protocol):
+    name: str
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        """[n, scope]; `draw` makes random selections differ, from one epoch to the next for instance."""
+
+
+class Previous:
+    """The n sentences just before: none of them (n = 0), or all of the scope (n = None)."""
+
+    def __init__(self, n: int | None) -> None:
+        self.n = n
+        self.name = "full" if n is None else f"previous {n}" if n else "none"
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        if self.n is None:
+            return batch.present
+        near = torch.arange(batch.present.shape[1], device=batch.present.device) < self.n
+        return batch.present & near
+
+
+class Random:
+    """n of the candidates that exist (all, where fewer do); n = None: any number of them, none included."""
+
+    def __init__(self, n: int | None, seed: int) -> None:
+        self.n, self.seed = n, seed
+        self.name = "random subset" if n is None else f"random {n}"
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        present = batch.present
+        scores = uniform(batch.sentences, present.shape[1] + 1, self.seed, draw)  # [n, scope + 1]
+        order = scores[:, :-1].masked_fill(~present, 2.0)
+        rank = order.argsort(dim=1).argsort(dim=1)
+        if self.n is None:  # every size is as likely as any other
+            size = (scores[:, -1] * (present.sum(1) + 1)).floor().long()
+            return present & (rank < size[:, None])
+        return present & (rank < self.n)
+
+
+def uniform(sentences: Tensor, count: int, seed: int, draw: int) -> Tensor:
+    """[n, count] numbers in [0, 1), a hash of (seed, draw, sentence, column): splitmix64 in int64 arithmetic."""
+    column = torch.arange(count, device=sentences.device)
+    state = _mix(sentences[:, None] * 0x1000003 + column)
+    state = _mix(state + _mix(torch.tensor(seed * 0x10001 + draw, device=sentences.device)))
+    return ((state >> 11) & (2**53 - 1)).double() / 2**53
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = x + -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number; int64 wraps around, as it should
+    x = (x ^ ((x >> 30) & (2**34 - 1))) * -4658895280553007687  # 0xBF58476D1CE4E5B9
+    x = (x ^ ((x >> 27) & (2**37 - 1))) * -7723592293110705685  # 0x94D049BB133111EB
+    return x ^ ((x >> 31) & (2**33 - 1))
+
+
+def parse_selector(text: str, seed: int) -> Selector:
+    """A selector from its name in a config or on the command line."""
+    words = text.split()
+    if words == ["none"]:
+        return Previous(0)
+    if words == ["full"]:
+        return Previous(None)
+    if words == ["random", "subset"]:
+        return Random(None, seed)
+    if len(words) == 2 and words[0] in ("previous", "random") and words[1].isdigit() and int(words[1]) > 0:
+        n = int(words[1])
+        return Previous(n) if words[0] == "previous" else Random(n, seed)
+    raise DynctxError(f"selector {text!r}: expected one of: {FORMS}")

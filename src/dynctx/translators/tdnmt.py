@@ -1,0 +1,180 @@
+"""TDNMT (Zhang et al., EMNLP 2018): a context encoder, and attention to it in every layer behind a gate.
+
+The selected sentences, oldest first, are one sequence that ends in EOS; nothing selected leaves the EOS alone, which
+is encoded and attended like any other context. In stage 2 the sentence model is frozen and only the new parts learn:
+the context encoder, the context attentions, their gates and norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from dynctx.batches import Batch
+from dynctx.config import ModelConfig
+from dynctx.layers import Attention, DecoderLayer, EncoderLayer, Growing, KeyValue, LayerSizes, same_sentence
+from dynctx.linear import Linear
+from dynctx.subwords import EOS
+from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
+from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes
+
+
+class ContextAttention(nn.Module):
+    """y = MHA(x, C, C);  g = sigmoid(x W_x + y W_y);  x <- LN(g * x + (1 - g) * y).
+
+    The gate takes the place of the residual sum and nothing is dropped out. In a pre-norm network the stream is not
+    scaled down: with n = LN(x), y = MHA(n, C, C) and the gate of n and y, x <- x + (1 - g) * y.
+    """
+
+    def __init__(self, sizes: LayerSizes, gated: bool) -> None:
+        super().__init__()
+        self.attention = Attention(sizes.width, sizes.heads, keys_from=sizes.width)
+        self.gated, self.pre = gated, sizes.norm == "pre"
+        if gated:
+            self.gate_state = Linear(sizes.width, sizes.width, bias=False)
+            self.gate_context = Linear(sizes.width, sizes.width, bias=False)
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-6)
+        self.dropout = nn.Dropout(sizes.dropout)  # of the ungated variant
+
+    def forward(self, x: Tensor, context: KeyValue, mask: Tensor, bypass: Tensor | None = None) -> Tensor:
+        """x [R, L, d]; mask [R, 1, L or 1, N]; bypass [R, L or 1]: positions that go on unchanged."""
+        state = self.norm(x) if self.pre else x
+        y = self.attention(state, mask, context)
+        if not self.gated:
+            mixed = x + self.dropout(y)
+        else:
+            gate = torch.sigmoid(self.gate_state(state) + self.gate_context(y))
+            mixed = x + (1 - gate) * y if self.pre else gate * x + (1 - gate) * y
+        out = mixed if self.pre else self.norm(mixed)
+        return out if bypass is None else torch.where(bypass[:, :, None], x, out)
+
+
+@dataclass
+class ContextMemory(Memory):
+    context: Tensor  # [R, N, d]
+    context_sentence: Tensor  # [R, N], negative where not selected
+    empty: Tensor | None  # [n] sentences with nothing selected, where these go round the context
+
+
+@dataclass
+class ContextAttended(Attended):
+    context: list[KeyValue]  # one a layer
+    context_mask: Tensor  # [R, 1, T or 1, N]
+    bypass: Tensor | None  # [R, T or 1]
+
+    def rows(self, chosen: Tensor) -> ContextAttended:
+        base = super().rows(chosen)
+        context = [kv.rows(chosen) for kv in self.context]
+        bypass = None if self.bypass is None else self.bypass[chosen]
+        return ContextAttended(base.memory, base.memory_mask, context, self.context_mask[chosen], bypass)
+
+
+def encoder_layer(
+    layer: EncoderLayer,
+    attention: ContextAttention,
+    x: Tensor,
+    mask: Tensor,
+    states: Tensor,
+    context_mask: Tensor,
+    bypass: Tensor | None,
+) -> Tensor:
+    """Self-attention, context attention, feed-forward."""
+    x = layer.attend(x, mask)
+    return layer.transform(attention(x, attention.attention.project(states), context_mask, bypass))
+
+
+def decoder_layer(
+    layer: DecoderLayer,
+    attention: ContextAttention,
+    x: Tensor,
+    mask: Tensor,
+    memory: KeyValue,
+    memory_mask: Tensor,
+    context: KeyValue,
+    context_mask: Tensor,
+    bypass: Tensor | None,
+    grown: Growing | None,
+) -> Tensor:
+    """Masked self-attention, context attention, attention to the source, feed-forward."""
+    x = attention(layer.attend(x, mask, grown), context, context_mask, bypass)
+    return layer.transform(layer.consult(x, memory, memory_mask))
+
+
+class Tdnmt(SentNmt):
+    def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
+        super().__init__(config, source_vocabulary, target_vocabulary)
+        self.scope = config.scope
+        sizes, own = layer_sizes(config), config.tdnmt
+        self.context_encoder = nn.ModuleList(EncoderLayer(sizes) for _ in range(own.context_layers))
+        pre = config.norm == "pre" and own.context_layers > 0
+        self.context_norm = nn.LayerNorm(config.width, eps=1e-6) if pre else nn.Identity()
+        self.encoder_context = nn.ModuleList(ContextAttention(sizes, own.gate) for _ in self.encoder)
+        self.decoder_context = nn.ModuleList(ContextAttention(sizes, own.gate) for _ in self.decoder)
+        self.run_encoder_layer: Callable[..., Tensor] = encoder_layer
+        self.run_decoder_layer: Callable[..., Tensor] = decoder_layer
+
+    def frozen_in_stage_two(self) -> list[str]:
+        return list(BASE)
+
+    def compile_layers(self) -> None:
+        self.run_encoder_layer = torch.compile(encoder_layer)
+        self.run_decoder_layer = torch.compile(decoder_layer)
+
+    def encode(self, batch: Batch, selection: Tensor | None = None) -> ContextMemory:
+        states, sentence, empty = self.encode_context(batch, selection)
+        source = batch.source
+        x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
+        mask = same_sentence(source.sentence, source.sentence)
+        context_mask = same_sentence(source.sentence, sentence)
+        bypass = None if empty is None else empty[source.sentence.clamp(min=0)]
+        for layer, attention in zip(self.encoder, self.encoder_context):
+            x = self.run_encoder_layer(layer, attention, x, mask, states, context_mask, bypass)
+        return ContextMemory(self.encoder_norm(x), source.sentence, states, sentence, empty)
+
+    def encode_context(self, batch: Batch, selection: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """States [R, N, d] of the selected tokens, whose they are [R, N], and which sentences have none [n]."""
+        context, selection = candidates_of(batch, selection)
+        # inside the sequence sentences follow each other directly; one EOS ends it, selected or not
+        ends = context.ids == EOS
+        last = ends & ((context.slot == 0) | (context.slot == self.scope))
+        visible = (selected_tokens(context, selection) & ~ends) | last
+        sentence = owners(context, visible)
+        x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])
+        mask = same_sentence(sentence, sentence)
+        for layer in self.context_encoder:
+            x = layer(x, mask)
+        empty = ~selection.any(dim=1) if self.config.tdnmt.empty_context == "bypass" else None
+        return self.context_norm(x), sentence, empty
+
+    def attend_to(self, memory: Memory, queries: Tensor | None) -> ContextAttended:
+        base, memory = super().attend_to(memory, queries), cast(ContextMemory, memory)
+        if queries is None:
+            mask = (memory.context_sentence >= 0)[:, None, None, :]
+            bypass = None if memory.empty is None else memory.empty[:, None]
+        else:
+            mask = same_sentence(queries, memory.context_sentence)
+            bypass = None if memory.empty is None else memory.empty[queries.clamp(min=0)]
+        attentions = cast(list[ContextAttention], list(self.decoder_context))
+        context = [attention.attention.project(memory.context) for attention in attentions]
+        return ContextAttended(base.memory, base.memory_mask, context, mask, bypass)
+
+    def decoder_layer(
+        self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None
+    ) -> Tensor:
+        attended = cast(ContextAttended, attended)
+        return self.run_decoder_layer(
+            self.decoder[number],
+            self.decoder_context[number],
+            x,
+            mask,
+            attended.memory[number],
+            attended.memory_mask,
+            attended.context[number],
+            attended.context_mask,
+            attended.bypass,
+            grown,
+        )

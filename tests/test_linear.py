@@ -1,0 +1,225 @@
+"""The linear map: the CPU kernel against torch's own, weights that change, 8 bits."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dynctx import linear
+from dynctx.config import ModelConfig
+from dynctx.linear import Linear, to_int8
+from dynctx.translators.sentence import SentNmt
+
+needs_onednn = pytest.mark.skipif(not linear.ONEDNN, reason="this build of torch has no oneDNN")
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The weights that oneDNN was called with."""
+    called: list[Tensor] = []
+    multiply = linear._multiply
+
+    def watched(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+        called.append(weight)
+        return multiply(x, weight, *rest)
+
+    monkeypatch.setattr(linear, "_multiply", watched)
+    return called
+
+
+def made(inputs: int = 6, outputs: int = 5, bias: bool = True) -> Linear:
+    torch.manual_seed(0)
+    module = Linear(inputs, outputs, bias)
+    if bias:
+        nn.init.normal_(module.bias)
+    return module
+
+
+@torch.no_grad()
+def is_fresh(module: Linear) -> bool:
+    """The map without gradients, where weights are laid out beforehand, uses the weights as they are now."""
+    x = torch.randn(3, module.in_features)
+    return torch.allclose(module(x), F.linear(x, module.weight, module.bias), atol=1e-5)
+
+
+# forward and backward
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(6,), (7, 6), (2, 3, 6), (2, 3, 4, 6), (0, 6), (1, 1, 6)])
+def test_the_kernel_equals_torch_forward_and_backward(shape: tuple[int, ...], bias: bool, kernel: list[Tensor]) -> None:
+    module = made(bias=bias)
+    x = torch.randn(shape, requires_grad=True)
+    upstream = torch.randn(*shape[:-1], 5)
+    inputs = [x, *module.parameters()]
+    found, expected = module(x), F.linear(x, module.weight, module.bias)
+    assert torch.allclose(found, expected, atol=1e-5)
+    wanted = torch.autograd.grad(expected, inputs, upstream)
+    for gradient, other in zip(torch.autograd.grad(found, inputs, upstream), wanted):
+        assert gradient.shape == other.shape
+        assert torch.allclose(gradient, other, atol=1e-5)
+    assert len(kernel) == 2  # once forward, once for the gradient of x
+
+
+@needs_onednn
+def test_gradients_of_inputs_that_are_not_contiguous() -> None:
+    module, x = made(), torch.randn(6, 3, 4).permute(2, 1, 0).requires_grad_()
+    upstream = torch.randn(5, 3, 4).permute(2, 1, 0)
+    inputs = [x, module.weight, module.bias]
+    found = torch.autograd.grad(module(x), inputs, upstream)
+    wanted = torch.autograd.grad(F.linear(x, module.weight, module.bias), inputs, upstream)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, wanted))
+
+
+@pytest.mark.parametrize("trained", ["weight", "bias", "x"])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(trained: str) -> None:
+    module, x = made(), torch.randn(4, 6)
+    tensors = {"weight": module.weight, "bias": module.bias, "x": x}
+    for name, tensor in tensors.items():
+        tensor.requires_grad_(name == trained)
+    module(x).square().sum().backward()
+    found = {name: tensor.grad for name, tensor in tensors.items()}
+    tensors[trained].grad = None
+    F.linear(x, module.weight, module.bias).square().sum().backward()
+    assert [name for name, gradient in found.items() if gradient is not None] == [trained]
+    assert torch.allclose(found[trained], tensors[trained].grad, atol=1e-4)  # type: ignore[arg-type]
+
+
+# weights laid out beforehand
+
+
+@needs_onednn
+def test_without_gradients_the_laid_out_weight_is_used_and_made_once(kernel: list[Tensor]) -> None:
+    module = made()
+    for _ in range(3):
+        assert is_fresh(module)
+    assert len(kernel) == 3
+    assert all(weight.is_mkldnn for weight in kernel)
+    assert kernel[0] is kernel[1] is kernel[2]
+
+
+def test_changes_in_place_are_seen() -> None:
+    module = made()
+    assert is_fresh(module)
+    with torch.no_grad():
+        module.weight.mul_(2.0)
+    assert is_fresh(module)
+    with torch.no_grad():
+        module.weight[1, 2] = 7.0
+    assert is_fresh(module)
+
+
+@pytest.mark.parametrize("fused", [True, False])  # a fused step leaves the version counter of a weight alone
+def test_steps_of_an_optimizer_are_seen(fused: bool) -> None:
+    module = made()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.5, fused=fused)
+    for _ in range(3):
+        assert is_fresh(module)
+        before = module.weight.detach().clone()
+        module(torch.randn(4, 6)).square().sum().backward()
+        assert is_fresh(module)  # between gradient and step
+        optimizer.step()
+        assert (module.weight - before).abs().max() > 0.1
+        assert is_fresh(module)
+
+
+def test_loaded_and_replaced_weights_are_seen() -> None:
+    module, other = made(), Linear(6, 5)
+    assert is_fresh(module)
+    module.load_state_dict(other.state_dict())
+    assert torch.equal(module.weight, other.weight)
+    assert is_fresh(module)
+    module.weight = nn.Parameter(torch.randn(5, 6))
+    assert is_fresh(module)
+    assert is_fresh(module.double().float())
+
+
+def test_a_module_in_use_can_be_copied_and_its_copy_is_its_own() -> None:
+    module = made()
+    assert is_fresh(module)
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        with torch.no_grad():
+            twin.weight.neg_()
+        assert is_fresh(twin)
+        assert torch.equal(twin.weight, -module.weight)
+    assert is_fresh(module)
+
+
+def test_the_layout_is_no_part_of_the_weights() -> None:
+    module = made()
+    assert is_fresh(module)
+    assert set(module.state_dict()) == {"weight", "bias"}
+
+
+def test_a_module_made_in_inference_mode_works() -> None:
+    with torch.inference_mode():
+        module = made()
+        x = torch.randn(2, 6)
+        assert torch.allclose(module(x), F.linear(x, module.weight, module.bias), atol=1e-6)
+
+
+# the plain path
+
+
+def test_float64_takes_the_plain_path(kernel: list[Tensor]) -> None:
+    module, x = made().double(), torch.randn(3, 6, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.equal(module(x), F.linear(x, module.weight, module.bias))
+    assert module(x).dtype == torch.float64
+    assert not kernel
+
+
+def test_autocast_takes_the_plain_path(kernel: list[Tensor]) -> None:
+    module, x = made(), torch.randn(3, 6)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert module(x).dtype == torch.bfloat16
+    assert not kernel
+
+
+# 8 bits
+
+
+def small_model(tie: str = "all") -> SentNmt:
+    torch.manual_seed(0)
+    sizes = {"width": 32, "feed_forward": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 2}
+    return SentNmt(ModelConfig(kind="sentence", tie_embeddings=tie, **sizes), 40, 40).eval()  # type: ignore[arg-type]
+
+
+def test_8_bits_replace_every_linear_map() -> None:
+    model = small_model()
+    # encoder layer: self-attention 2, feed-forward 2; decoder layer: 3 more of the cross attention; the output
+    assert sum(isinstance(m, Linear) for m in model.modules()) == 4 + 2 * 7 + 1
+    to_int8(model)
+    assert not any(isinstance(m, nn.Linear) for m in model.modules())
+    assert sum(type(m).__name__ == "Linear" for m in model.modules()) == 4 + 2 * 7 + 1
+
+
+def test_8_bits_come_close() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(Linear(32, 64), nn.ReLU(), Linear(64, 16, bias=False))
+    x = torch.randn(10, 32)
+    with torch.no_grad():
+        expected = module(x)
+        to_int8(module)
+        found = module(x)
+    error = (found - expected).norm() / expected.norm()
+    assert 0 < error < 0.03  # 8 bits: steps of 1/127 of the largest value, errors of a hundredth
+
+
+def test_8_bits_leave_the_tied_embedding_alone() -> None:
+    model = small_model()
+    before = model.target_embedding.weight.detach().clone()
+    ids = torch.tensor([[9, 8, 7]])
+    embedded = model.source_embedding(ids, torch.arange(3)[None], 3)
+    logits = model.output(embedded).detach()
+    to_int8(model)
+    assert torch.equal(model.target_embedding.weight, before)
+    assert torch.equal(model.source_embedding(ids, torch.arange(3)[None], 3), embedded)
+    assert (model.output(embedded) - logits).norm() < 0.03 * logits.norm()

@@ -1,0 +1,172 @@
+"""From documents to documents: what goes in comes out in its place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dynctx import pipeline
+from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig
+from dynctx.devices import pick_device
+from dynctx.documents import Document
+from dynctx.errors import DynctxError
+from dynctx.model_folder import Model
+from dynctx.pipeline import translate_documents
+from dynctx.subwords import EOS, train_subwords
+from dynctx.translators import build_translator
+
+TEXT = ["the cat sat on the mat", "a dog ran in the park", "it rains today again and again", "we saw a small house"]
+DOCUMENTS = [
+    Document("first", ("the cat sat", "", "it rains", "a dog")),
+    Document("second", ("we saw the park again and again",)),
+    Document("third", ("a dog", "the cat sat")),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    subwords = train_subwords(TEXT, 60, kind="unigram", byte_fallback=False, threads=1)
+    torch.manual_seed(1)
+    sizes = ModelConfig(
+        kind="sentence",
+        width=16,
+        feed_forward=32,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        tie_embeddings="none",
+    )
+    translator = build_translator(sizes, len(subwords), len(subwords))
+    with torch.no_grad():
+        for parameter in translator.parameters():
+            parameter.mul_(3.0)  # far from uniform: each sentence gets a translation of its own
+    config = Config(data=DataConfig(target_language="de"), model=sizes, decoding=DecodingConfig(beam=2, max_extra=4))
+    return Model(config, translator, subwords, subwords)
+
+
+def alone(model: Model, sentence: str) -> str:
+    (document,) = translate_documents(model, [Document("x", (sentence,))])
+    return document.sentences[0]
+
+
+def test_documents_ids_and_order_are_kept(model: Model) -> None:
+    found = translate_documents(model, DOCUMENTS)
+    assert [document.id for document in found] == ["first", "second", "third"]
+    assert found[0].sentences[1] == ""
+    distinct = {sentence for document in found for sentence in document.sentences}
+    assert len(distinct) == 5  # four sources and the empty one: the model tells them apart
+    for before, after in zip(DOCUMENTS, found):
+        assert after.sentences == tuple(alone(model, sentence) for sentence in before.sentences)
+
+
+def test_translations_are_text_of_the_target(model: Model) -> None:
+    found = translate_documents(model, DOCUMENTS)
+    letters = set("".join(TEXT))
+    assert all(set(sentence) <= letters for document in found for sentence in document.sentences)
+
+
+def test_the_settings_of_the_model_are_used_unless_others_are_given(model: Model) -> None:
+    default = translate_documents(model, DOCUMENTS)
+    assert default == translate_documents(model, DOCUMENTS, model.config.decoding)
+    with torch.no_grad():
+        before = model.translator.output.weight[EOS].clone()
+        model.translator.output.weight[EOS] = 0.0
+    short, long = (translate_documents(model, DOCUMENTS, DecodingConfig(beam=1, max_extra=n)) for n in (0, 30))
+    with torch.no_grad():
+        model.translator.output.weight[EOS] = before
+    lengths = [sum(len(s) for document in found for s in document.sentences) for found in (short, long)]
+    assert lengths[0] < lengths[1]
+
+
+def test_empty_sentences_stay_empty(model: Model) -> None:
+    documents = [
+        Document("a", ("", "   ", "the cat", "\u3000")),
+        Document("b", ("", "")),
+        Document("c", ()),
+        Document("d", ("a dog",)),
+    ]
+    found = translate_documents(model, documents)
+    cat, dog = alone(model, "the cat"), alone(model, "a dog")
+    assert cat and dog
+    assert found == [
+        Document("a", ("", "", cat, "")),
+        Document("b", ("", "")),
+        Document("c", ()),
+        Document("d", (dog,)),
+    ]
+
+
+def test_nothing_but_empty_sentences(model: Model) -> None:
+    assert translate_documents(model, [Document("a", ("", ""))]) == [Document("a", ("", ""))]
+
+
+def test_no_documents(model: Model) -> None:
+    assert translate_documents(model, []) == []
+
+
+@pytest.mark.parametrize(("language", "joiner"), [("de", " "), ("zh", ""), ("ja", "")])
+def test_a_line_too_long_is_translated_in_parts(
+    language: str, joiner: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "LONGEST", 4)
+    monkeypatch.setattr(model.config.data, "target_language", language)
+    line = "the cat sat on the mat"
+    ids = model.source.encode([line])[0]
+    assert 8 < len(ids) <= 16
+    parts = [ids[i : i + 4] for i in range(0, len(ids), 4)]
+    warnings: list[str] = []
+    found = translate_documents(model, [Document("x", ("a", line)), Document("y", ("a",))], warn=warnings.append)
+    assert warnings == [f"document x, sentence 2: {len(ids)} pieces long, translated in {len(parts)} parts"]
+    assert found[0].sentences[0] == found[1].sentences[0] == alone(model, "a")
+
+    class Ids:
+        """The parts as sentences of their own."""
+
+        def encode(self, sentences: object) -> list[list[int]]:
+            return parts
+
+    single = Model(model.config, model.translator, Ids(), model.target)  # type: ignore[arg-type]
+    (separate,) = translate_documents(single, [Document("x", ("",) * len(parts))])
+    assert found[0].sentences[1] == joiner.join(separate.sentences)
+    assert len(set(separate.sentences)) > 1
+
+
+def test_a_line_of_the_longest_length_is_translated_whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "the cat sat on the mat"
+    whole = alone(model, line)
+    monkeypatch.setattr(pipeline, "LONGEST", len(model.source.encode([line])[0]))
+    warnings: list[str] = []
+    (found,) = translate_documents(model, [Document("x", (line,))], warn=warnings.append)
+    assert not warnings
+    assert found.sentences == (whole,)
+
+
+def test_a_really_long_line(model: Model) -> None:
+    """Without a listener for warnings, and at the true limit."""
+    line = " ".join(TEXT * 8)
+    pieces = len(model.source.encode([line])[0])
+    assert pieces > pipeline.LONGEST
+    warnings: list[str] = []
+    decoding = DecodingConfig(beam=1, max_extra=0)
+    (found,) = translate_documents(model, [Document("x", (line,))], decoding, warn=warnings.append)
+    assert len(warnings) == 1
+    assert found == translate_documents(model, [Document("x", (line,))], decoding)[0]
+
+
+def test_progress_counts_every_unit(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    translate_documents(model, DOCUMENTS, progress=counts.append)
+    assert sum(counts) == 6  # of seven sentences one is empty
+
+
+def test_devices_by_name() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(DynctxError, match="device 'gpu': expected auto, cpu or cuda"):
+        pick_device("gpu")
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == torch.device("cpu")
+    with pytest.raises(DynctxError, match="torch sees no GPU"):
+        pick_device("cuda")
