@@ -312,7 +312,9 @@ def small_model() -> SentNmt:
 @pytest.fixture(scope="module")
 def gatherer() -> Gatherer:
     rng = np.random.default_rng(0)
-    pairs = [(rng.integers(7, 24, length).tolist(), []) for length in rng.integers(0, 15, 40)]
+    pairs: list[tuple[list[int], list[int]]] = [
+        (rng.integers(7, 24, length).tolist(), []) for length in rng.integers(0, 15, 40)
+    ]
     return Gatherer(TokenStore.from_ids([pairs[:15], pairs[15:]]), 0)
 
 

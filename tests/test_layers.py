@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -258,7 +259,7 @@ def test_layers_are_the_composition_of_their_parts(norm: str) -> None:
     memory = layer.memory_attention.project(states)
     mask = torch.ones(2, 1, 4, 4, dtype=torch.bool).tril()
     memory_mask = torch.tensor([True, True, False]).expand(2, 1, 4, 3)
-    parts = [
+    parts: list[tuple[nn.Module, Callable[[Tensor], Tensor]]] = [
         (layer.self_residual.norm, lambda y: layer.self_attention(y, mask)),
         (layer.memory_residual.norm, lambda y: layer.memory_attention(y, memory_mask, memory)),
         (layer.feed_forward_residual.norm, layer.feed_forward),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,13 +16,14 @@ from dynctx.corpus import TokenStore
 from dynctx.subwords import BOS, PAD
 from dynctx.translators.sentence import SentNmt
 
+Norm = Literal["post", "pre"]
 V = 23
 SMALL = ModelConfig(
     kind="sentence", width=16, feed_forward=24, heads=4, encoder_layers=2, decoder_layers=2, dropout=0.1
 )
 
 
-def small_model(norm: str = "post", seed: int = 0) -> SentNmt:
+def small_model(norm: Norm = "post", seed: int = 0) -> SentNmt:
     """In float64 and with every parameter random, so that nothing rests on a zero bias."""
     torch.manual_seed(seed)
     model = SentNmt(dataclasses.replace(SMALL, norm=norm), V, V).double().eval()
@@ -71,7 +73,7 @@ def with_ids(packed: Packed, changed: Tensor) -> Packed:
 
 
 @pytest.mark.parametrize(("norm", "expected"), [("post", 52_330_496), ("pre", 52_332_544)])
-def test_parameters_at_base_size(norm: str, expected: int) -> None:
+def test_parameters_at_base_size(norm: Norm, expected: int) -> None:
     width, inner, vocabulary = 512, 2048, 16000
     attention = 4 * (width * width + width)
     feed_forward = 2 * width * inner + inner + width
@@ -109,7 +111,7 @@ def test_which_embeddings_are_shared() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_packed_rows_give_the_states_of_one_sentence_a_row(norm: str) -> None:
+def test_packed_rows_give_the_states_of_one_sentence_a_row(norm: Norm) -> None:
     model, store = small_model(norm), small_store(LENGTHS)
     packed, single = packed_batch(store), Gatherer(store, 0).one_per_row(np.arange(len(store)))
     assert max(len(set(row.tolist()) - {-1}) for row in packed.target.sentence) > 1  # some row holds several
@@ -124,7 +126,7 @@ def test_packed_rows_give_the_states_of_one_sentence_a_row(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_padding_cannot_matter(norm: str) -> None:
+def test_padding_cannot_matter(norm: Norm) -> None:
     model, batch = small_model(norm), packed_batch(small_store(LENGTHS))
     source_padding, target_padding = batch.source.sentence < 0, batch.target.sentence < 0
     assert source_padding.any() and target_padding.any()
@@ -228,7 +230,7 @@ def full_logits(model: SentNmt, store: TokenStore, rows: list[int], histories: l
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_search_step_by_step_equals_the_full_decoder(norm: str, beam: int) -> None:
+def test_search_step_by_step_equals_the_full_decoder(norm: Norm, beam: int) -> None:
     """20 steps (the cache grows at 16), arbitrary parents after each, rows dropped and reordered on the way."""
     model, store = small_model(norm), small_store([(3, 0), (7, 0), (1, 0), (5, 0)])
     rng = np.random.default_rng(beam)

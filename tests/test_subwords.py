@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -136,12 +137,13 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
 
 def test_a_foreign_model_is_refused(tmp_path: Path) -> None:
     """One with SentencePiece's own ids, and one that lacks only our last symbol."""
-    ours = dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3)
-    for options, problem in [
+    ours: dict[str, Any] = dict(pad_id=0, unk_id=1, bos_id=2, eos_id=3)
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "symbol 0 should be <pad>"),
         (ours, "symbol 4 should be <DCS>"),
         (ours | {"control_symbols": ["<DCS>", "<SEP>"]}, "symbol 6 should be <NON>"),
-    ]:
+    ]
+    for options, problem in cases:
         written = io.BytesIO()
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=iter(TEXT), model_writer=written, vocab_size=38, minloglevel=2, **options

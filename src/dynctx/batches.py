@@ -254,27 +254,33 @@ def plan_epoch(
         order = rng.permutation(np.flatnonzero(usable))
     else:
         order = _runs(usable, run_length, documents, rng)
-    caps = np.array([shape.source, shape.target, shape.context])
-    if (lengths[:, order] > caps[:, None]).any():  # would never find a row
-        raise ValueError(f"a sentence is longer than {shape}")
-    ends = np.cumsum(lengths[:, order], axis=1)  # [3, usable]
-    plans, first, total = [], 0, len(order)
-    while first < total:
-        sentences, row, begins = [], [], []
-        for number in range(shape.rows):
-            if first >= total:
-                break
-            base = ends[:, first - 1] if first else np.zeros(3, np.int64)
-            # a row ends where any of the three sides would overflow
-            end = min(int(np.searchsorted(ends[k], base[k] + caps[k], side="right")) for k in range(3))
-            sentences.append(order[first:end])
-            row.append(np.full(end - first, number))
-            begins.append(ends[:, first:end] - lengths[:, order[first:end]] - base[:, None])
-            first = end
-        chosen = np.concatenate(sentences)
-        plans.append(Plan(chosen, np.concatenate(row), np.concatenate(begins, axis=1), lengths[:, chosen]))
+    laid = lengths[:, order]
+    row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
+    firsts = np.searchsorted(row, np.arange(0, int(row[-1]) + 1, shape.rows))  # where each batch begins
+    plans = [
+        Plan(order[a:b], row[a:b] - row[a], offsets[:, a:b], laid[:, a:b])
+        for a, b in pairwise([*firsts.tolist(), len(order)])
+    ]
     rng.shuffle(plans)
     return plans
+
+
+def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    """Lay things of these lengths [k, m] into rows, in order; a row ends where any of its k sides would overflow.
+
+    Returns the row [m] of each, and where it begins in it [k, m].
+    """
+    if (lengths > widths[:, None]).any():
+        raise ValueError(f"a sentence is longer than a row of {widths.tolist()}")
+    ends = np.cumsum(lengths, axis=1)
+    borders, first, total = [], 0, lengths.shape[1]
+    while first < total:
+        borders.append(first)
+        filled = (ends[:, first - 1] if first else 0) + widths
+        first = min(int(np.searchsorted(side, limit, side="right")) for side, limit in zip(ends, filled))
+    row = np.repeat(np.arange(len(borders)), np.diff([*borders, total]))
+    begins = (ends - lengths)[:, borders]  # [k, rows]
+    return row, ends - lengths - begins[:, row]
 
 
 def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rng: np.random.Generator) -> Ints:

@@ -43,7 +43,7 @@ class DataConfig:
     test: dict[str, ParallelFiles] = field(default_factory=dict)
     vocabulary: int = 16000
     joint: bool = True
-    subwords: Literal["bpe", "unigram"] = "unigram"
+    subwords: Literal["bpe", "unigram"] = "bpe"
     character_coverage: float = 0.9999
     byte_fallback: bool = True
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
@@ -78,6 +78,17 @@ class ModelConfig:
     relu_dropout: float = 0.0
     tie_embeddings: Literal["all", "target", "none"] = "all"
     tdnmt: TdnmtConfig = field(default_factory=TdnmtConfig)
+
+
+@dataclass
+class ScorerConfig:
+    """The context scorer: L1 layers over each pair of sentences, L2 over the candidates of one sentence."""
+
+    pair_layers: int = 2
+    set_layers: int = 2
+    dropout: float = 0.1
+    distance_positions: bool = True
+    temperature: float = 1.0
 
 
 @dataclass

@@ -80,7 +80,7 @@ def parse_selector(text: str, seed: int) -> Selector:
         return Previous(None)
     if words == ["random", "subset"]:
         return Random(None, seed)
-    if len(words) == 2 and words[0] in ("previous", "random") and words[1].isdigit() and int(words[1]) > 0:
+    if len(words) == 2 and words[0] in ("previous", "random") and words[1].isdecimal() and int(words[1]) > 0:
         n = int(words[1])
         return Previous(n) if words[0] == "previous" else Random(n, seed)
     raise DynctxError(f"selector {text!r}: expected one of: {FORMS}")

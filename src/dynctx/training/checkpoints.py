@@ -33,7 +33,8 @@ class Checkpoints:
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
 
-    def save(self, update: int, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    def save(self, update: int, tensors: dict[str, Tensor], progress: dict[str, Any], snapshots: int) -> None:
+        """Write a checkpoint, and remove those before the last but one with the snapshots that only they need."""
         place = self.folder / f"update-{update:08d}"
         beside = self.folder / f"partial-{update:08d}"
         try:
@@ -48,10 +49,10 @@ class Checkpoints:
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
             raise DynctxError(f"{at(place)}: the checkpoint could not be written: {error.strerror}") from None
-        kept = [older for older in self._all() if older <= place][-KEPT:]
-        for other in self._all():  # what is newer was damaged, or this run would not be here
-            if other not in kept:
-                shutil.rmtree(other, ignore_errors=True)
+        for newer in self._all():  # was damaged, or this run would not be here
+            if newer > place:
+                shutil.rmtree(newer, ignore_errors=True)
+        self._remove_old(update, snapshots)
 
     def latest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint that is whole, or None at the start of a run."""
@@ -67,8 +68,8 @@ class Checkpoints:
             raise DynctxError(f"{at(self.folder)}: every checkpoint is damaged; remove this folder to start again")
         return None
 
-    def tidy(self, update: int) -> None:
-        """Remove what an earlier start left half written, and the snapshots it took after this update."""
+    def tidy(self, update: int, snapshots: int) -> None:
+        """Remove what an earlier start left half written or half removed, and snapshots it took after this update."""
         for leftover in [*self.folder.glob("partial-*"), *self.folder.glob("*.partial")]:
             if leftover.is_dir():
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -77,14 +78,20 @@ class Checkpoints:
         for snapshot in self.snapshots():
             if _number(snapshot) > update:
                 snapshot.unlink()
+        self._remove_old(update, snapshots)
+
+    def _remove_old(self, update: int, snapshots: int) -> None:
+        for checkpoint in [place for place in self._all() if _number(place) <= update][:-KEPT]:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        oldest = _number(self._all()[0]) if self._all() else 0
+        for snapshot in self.snapshots(oldest)[: -snapshots or None]:
+            snapshot.unlink()
 
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("update-*"))
 
-    def save_weights(self, update: int, weights: dict[str, Tensor], kept: int) -> None:
-        """A snapshot for averaging. The last `kept` stay, also those of a checkpoint that may be gone back to."""
-        if kept < 2:
-            return
+    def save_weights(self, update: int, weights: dict[str, Tensor]) -> None:
+        """A snapshot for averaging."""
         place = self.folder / f"weights-{update:08d}.safetensors"
         beside = place.with_suffix(".partial")
         try:
@@ -94,9 +101,6 @@ class Checkpoints:
         except OSError as error:
             beside.unlink(missing_ok=True)
             raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}") from None
-        oldest = _number(self._all()[0]) if self._all() else 0
-        for old in self.snapshots(oldest)[:-kept]:
-            old.unlink()
 
     def snapshots(self, up_to: int | None = None) -> list[Path]:
         found = sorted(self.folder.glob("weights-*.safetensors"))

@@ -230,8 +230,8 @@ class Training:
             else:
                 self.waited += 1
             if self.leader:
-                weights = weights_of(self.recipe.module)
-                self.checkpoints.save_weights(self.update, weights, self.training.average)
+                if self.training.average > 1:
+                    self.checkpoints.save_weights(self.update, weights_of(self.recipe.module))
                 self.report.validated(self.update, scores, self.best["score"], self.elapsed())
 
     def evaluate(self) -> dict[str, float]:
@@ -262,7 +262,8 @@ class Training:
                 "config": to_dict(self.config),
             }
             with self.report.pause():
-                self.checkpoints.save(self.update, pack_state(self.recipe.module, self.optimizer), progress)
+                tensors = pack_state(self.recipe.module, self.optimizer)
+                self.checkpoints.save(self.update, tensors, progress, self.training.average)
 
     def resume(self) -> None:
         found = self.checkpoints.latest()
@@ -281,7 +282,7 @@ class Training:
             raise DynctxError(f"{self.output}: not the same for all processes; they need a shared file system")
         self.fabric.barrier()  # nobody reads any more
         if self.leader:
-            self.checkpoints.tidy(self.update)
+            self.checkpoints.tidy(self.update, self.training.average)
 
     def check_same(self, earlier: dict[str, Any]) -> None:
         """A run goes on with the config it was begun with, as far as that changes what is learned."""

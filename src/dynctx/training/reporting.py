@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from dynctx.config import TrainingConfig
 from dynctx.errors import DynctxError, at
-from dynctx.files import atomic_write
 
 
 class Reporter:
@@ -79,8 +78,9 @@ class Reporter:
                     kept.append(line + "\n")
             except (KeyError, TypeError, ValueError):  # a line that was cut off
                 continue
-        with atomic_write(place) as file:
-            file.writelines(kept)
+        beside = place.with_suffix(".partial")  # always the same name: what a crash leaves is written over
+        beside.write_text("".join(kept), encoding="utf-8")
+        beside.replace(place)
 
     def reset(self) -> None:
         self.sums: dict[str, Tensor] = {}

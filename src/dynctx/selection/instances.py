@@ -1,0 +1,73 @@
+"""What the context scorer reads: each source sentence with each of its candidates, packed into rows.
+
+    <DCS> x_1 .. x_I <SEP> z_1 .. z_J        one for each candidate
+    <DCS> x_1 .. x_I <SEP> <NON>             one for the empty context
+
+A sentence has up to scope + 1 of these, more tokens than the translator itself reads, so none is padded: like
+training sentences they are laid end to end in rows of one length, and attention stays inside an instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynctx.batches import Batch, Gatherer, Packed, _Tokens, _unsigned, fill_rows
+from dynctx.subwords import DCS, NON, SEP
+
+ROW = 128  # positions of a row, unless an instance is longer
+ROWS_STEP = 16  # rows are made up to a multiple of this, to keep the number of shapes small
+
+
+@dataclass(frozen=True)
+class Instances:
+    """The pairs of a batch. Column j < scope is the candidate at distance j + 1, column `scope` is NON."""
+
+    packed: Packed  # [R, L]; `sentence` is the number of the instance
+    head: Tensor  # [n, scope + 1] flat place of the instance's <DCS>, 0 where there is none
+    present: Tensor  # [n, scope + 1]
+
+
+def gather_instances(gatherer: Gatherer, sentences: np.ndarray, batch: Batch) -> Instances:
+    """The instances of a batch whose sentences have these numbers in the store (known to the host too)."""
+    scope, device = gatherer.scope, gatherer.device
+    count = len(sentences)
+    lengths = np.diff(gatherer.store.source_starts)  # EOS included
+    distance = np.arange(1, scope + 1)
+    candidate = sentences[:, None] - distance  # [n, scope]
+    exists = candidate >= gatherer.firsts[sentences][:, None]
+    own = lengths[sentences][:, None]
+    # <DCS> and <SEP> take the places of the two EOS; NON's instance is <DCS> x <SEP> <NON>
+    sizes = np.concatenate([own + lengths[np.maximum(candidate, 0)], own + 2], axis=1)  # [n, scope + 1]
+    number, column = np.nonzero(np.concatenate([exists, np.ones((count, 1), bool)], axis=1))
+    size = sizes[number, column]
+    width = max(ROW, int(-(-size.max() // 8) * 8))
+    row, offset = fill_rows(size[None], np.array([width]))
+    rows = -(-(int(row[-1]) + 1) // ROWS_STEP) * ROWS_STEP
+
+    to_device = gatherer._to_device
+    size_t, row_t, offset_t = to_device(size), to_device(row), to_device(offset[0])
+    number_t, column_t = to_device(number), to_device(column)
+    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
+    ids = _instance_ids(gatherer, batch.sentences[number_t], column_t, tokens)
+    head = torch.zeros(count, scope + 1, dtype=torch.int64, device=device)
+    head[number_t, column_t] = row_t * width + offset_t
+    always = torch.ones(count, 1, dtype=torch.bool, device=device)
+    return Instances(tokens.packed(ids, rows, width), head, torch.cat([batch.present, always], dim=1))
+
+
+def _instance_ids(gatherer: Gatherer, source: Tensor, column: Tensor, tokens: _Tokens) -> Tensor:
+    """Token ids of all instances, flat. source, column [instances]: the sentence, and its candidate's column."""
+    starts, whose, place = gatherer.source_starts, tokens.sentence, tokens.position
+    candidate = torch.where(column < gatherer.scope, source - column - 1, source)  # NON has no sentence: any will do
+    length = starts[source + 1] - starts[source]  # [instances] with EOS
+    inside = place - length[whose]  # 0 at <SEP>, 1.. in the candidate, negative in the source
+    in_source = inside < 0
+    at = torch.where(in_source, starts[source][whose] + place - 1, starts[candidate][whose] + inside - 1)
+    ids = _unsigned(gatherer.source[at.clamp(min=0)])
+    ids = torch.where((inside > 0) & (column == gatherer.scope)[whose], NON, ids)
+    ids = torch.where(inside == 0, SEP, ids)
+    return torch.where(place == 0, DCS, ids)

@@ -1,0 +1,70 @@
+"""The context scorer (section 3.1 of the paper): how much each candidate would help to translate a sentence.
+
+L1 encoder layers read each pair of source and candidate; the states at <DCS> of one source sentence's candidates go
+through L2 more layers, so that candidates can be weighed against each other; two linear maps and a sigmoid make the
+score (eq. 2), a softmax over a sentence's candidates the probability of selection (eq. 3).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dynctx.config import ScorerConfig
+from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
+from dynctx.linear import Linear
+from dynctx.selection.instances import Instances
+
+
+class Scorer(nn.Module):
+    """The embedding is the translator's, passed in and never copied: it is not a parameter of the scorer."""
+
+    distances: Tensor
+
+    def __init__(self, config: ScorerConfig, width: int, feed_forward: int, heads: int, scope: int) -> None:
+        super().__init__()
+        self.config, self.scope = config, scope
+        sizes = LayerSizes(width, feed_forward, heads, "post", config.dropout)
+        self.pair_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.pair_layers))
+        self.set_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.set_layers))
+        self.hidden = Linear(width, width // 2)
+        self.score = Linear(width // 2, 1)
+        # NON stands at distance 0, in the last column
+        order = torch.tensor([*range(1, scope + 1), 0])
+        self.register_buffer("distances", sinusoids(scope + 1, width)[order], persistent=False)
+
+    def forward(self, instances: Instances, embedding: Embedding, independent: bool = False) -> Tensor:
+        """Scores [n, scope + 1] in (0, 1); the last column is NON.
+
+        `independent` keeps each candidate to itself in the upper layers, as while learning from pseudo labels.
+        """
+        packed = instances.packed
+        x = embedding(packed.ids, packed.position, packed.ids.shape[1])
+        mask = same_sentence(packed.sentence, packed.sentence)
+        for layer in self.pair_layers:
+            x = layer(x, mask)
+        heads = x.flatten(0, 1)[instances.head]  # [n, scope + 1, d]
+        if self.config.distance_positions:
+            heads = heads + self.distances.to(heads.dtype)
+        seen = instances.present[:, None, None, :]
+        if independent:
+            seen = torch.eye(self.scope + 1, dtype=torch.bool, device=seen.device)[None, None]
+        for layer in self.set_layers:
+            heads = layer(heads, seen)
+        return torch.sigmoid(self.score(self.hidden(heads)).squeeze(-1).float())  # eq. 2
+
+    def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
+        """P_select [n, scope + 1] over the candidates that exist, NON included (eq. 3)."""
+        return (scores / self.config.temperature).masked_fill(~present, -torch.inf).softmax(dim=1)
+
+
+def probability_first(probabilities: Tensor) -> Tensor:
+    """[n, scope + 1] -> [n, scope]: every candidate more probable than NON."""
+    return probabilities[:, :-1] > probabilities[:, -1:]
+
+
+def size_first(probabilities: Tensor, present: Tensor, size: int) -> Tensor:
+    """[n, scope + 1] -> [n, scope]: the `size` most probable candidates, NON left aside; all, where fewer exist."""
+    candidates = probabilities[:, :-1].masked_fill(~present[:, :-1], -1.0)
+    rank = candidates.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    return present[:, :-1] & (rank < size)

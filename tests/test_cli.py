@@ -1,0 +1,371 @@
+"""The commands as a user meets them: what they print, what they write, and how they fail."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import Ended, train_here, write_config, write_corpus
+
+from dynctx import bench, cli, commands
+from dynctx.config import load_config
+from dynctx.documents import Document
+from dynctx.files import atomic_write
+from dynctx.model_folder import load_model
+from dynctx.pipeline import translate_documents
+
+pytest_plugins = ("tiny_fixtures",)
+
+Run = Callable[..., Ended]
+TWO = "the cat sees the dog\n\nthe dog sees\nbig red house\n"  # two documents
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """A command in this process."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> Ended:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["dynctx", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+def refused(ended: Ended) -> str:
+    """The one line that a mistake is answered with."""
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
+    return ended.err.removeprefix("dynctx: ").rstrip("\n")
+
+
+# the command itself
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    """Counts the processor's time, which does not depend on what else the machine does."""
+    code = (
+        "import sys, time; sys.argv = ['dynctx', '--help']\n"
+        "from dynctx import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'numpy', 'lightning', 'sacrebleu', 'sentencepiece', 'yaml'} & set(sys.modules)\n"
+        "print(sorted(heavy), time.process_time(), file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, seconds = ended.stderr.rsplit(maxsplit=1)
+    assert heavy == "[]"
+    assert float(seconds) < 1.0
+    for command in ("prepare", "train", "translate", "evaluate", "test", "info", "bench"):
+        assert f"\n  {command} " in ended.stdout
+
+
+def test_every_command_has_help(run: Run) -> None:
+    for command in ("prepare", "train", "translate", "evaluate", "test", "info", "bench"):
+        ended = run(command, "--help")
+        assert ended.code == 0 and "Usage: " in ended.out and ended.err == ""
+
+
+@pytest.mark.parametrize("arguments", [["tarin"], ["train"], ["translate", "x"], ["info", "a", "--nope"]])
+def test_wrong_usage(arguments: list[str], run: Run) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2 and "Usage: " in ended.err and "Traceback" not in ended.err
+
+
+def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "show_info", interrupt)
+    assert run("info", tmp_path) == Ended(130, "", "dynctx: stopped\n")
+
+
+def test_a_closed_pipe_is_no_error(tiny_config: Path) -> None:
+    """As in `dynctx info ... | true`; the flush at the end must not complain either."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "dynctx.cli", "--help"]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_output_to_a_full_disk() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "dynctx.cli", "--help"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "dynctx: the output: cannot be written: No space left on device\n"
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: Any) -> None:
+        raise OSError(errno.ENOENT, "lost")
+
+    monkeypatch.setattr(commands, "show_info", bug)
+    with pytest.raises(OSError, match="lost"):
+        run("info", "x")
+
+
+# configs and data
+
+
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_a_wrong_config(command: str, run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    assert refused(run(command, config)) == f"{config}: cannot read the config: No such file or directory"
+    config.write_text("training: {updats: 3}\n")
+    said = refused(run(command, config))
+    assert said == f"{config}: unknown key 'updats' (did you mean 'updates'?) in training"
+    config.write_text("seed: 1\n")
+    assert "unknown key 'trainig' (did you mean 'training'?)" in refused(run(command, config, "trainig.updates=1"))
+    assert "expected key=value" in refused(run(command, config, "training.updates"))
+    assert "training.updates is 'many'" in refused(run(command, config, "training.updates=many"))
+
+
+def test_training_needs_prepared_data(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    ended = run("train", tiny_config, f"data.folder={tmp_path}", f"training.output={tmp_path / 'run'}")
+    assert refused(ended) == f"{tmp_path}: no prepared data here (data.folder); run 'dynctx prepare' first"
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_from_a_missing_model(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    ended = run("train", tiny_config, f"training.output={tmp_path / 'run'}", f"training.init={tmp_path / 'none'}")
+    assert refused(ended).startswith(f"{tmp_path / 'none'}: no model here")
+    assert not (tmp_path / "run").exists()
+
+
+def test_prepare_and_train(run: Run, tmp_path: Path) -> None:
+    """The whole way; the settings on the command line are those of the model."""
+    write_corpus(tmp_path)
+    config = write_config(tmp_path)
+    ended = run("prepare", config, "data.vocabulary=50")
+    assert ended.code == 0 and "train: 30 documents, 180 sentence pairs" in ended.out
+    ended = run("train", config, "data.vocabulary=50", "training.updates=2", "seed=3")
+    assert (ended.code, ended.err) == (0, "")
+    assert "the end: update 2 of 2" in ended.out
+    overrides = ["data.vocabulary=50", "training.updates=2", "seed=3"]
+    assert load_config(tmp_path / "run" / "model" / "config.yaml") == load_config(config, overrides)
+
+
+# translate
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "in.txt"
+    file.write_text(TWO)
+    return file
+
+
+def test_translate_keeps_lines(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    ended = run("translate", text, "-m", trained)
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.split("\n")
+    assert len(lines) == 5 and [bool(line) for line in lines] == [True, False, True, True, False]
+    model = load_model(trained)
+    documents = [Document("1", ("the cat sees the dog",)), Document("2", ("the dog sees", "big red house"))]
+    expected = [sentence for d in translate_documents(model, documents) for sentence in d.sentences]
+    assert [line for line in lines if line] == expected
+    assert run("translate", "-", "-m", trained, stdin=TWO.encode()) == ended
+    output = tmp_path / "deep" / "out.txt"
+    assert run("translate", text, "-m", trained, "-o", output) == Ended(0, "", "")
+    assert output.read_text() == ended.out
+
+
+def test_translate_keeps_every_blank_line(run: Run, trained: Path) -> None:
+    ended = run("translate", "-", "-m", trained, stdin=b"\n\nthe cat sees the dog\r\n \t\n\nbig red house\n\n")
+    assert [bool(line) for line in ended.out.split("\n")] == [False, False, True, False, False, True, False, False]
+
+
+def test_translate_several_files(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("the big dog sees the cat")  # no line end
+    both = run("translate", text, other, "-m", trained).out
+    alone = [run("translate", file, "-m", trained).out for file in (text, other)]
+    assert both == alone[0] + "\n" + alone[1]
+
+
+def test_translate_to_jsonl_and_from_it(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    plain = run("translate", text, "-m", trained).out
+    kept = tmp_path / "out.jsonl"
+    assert run("translate", text, "-m", trained, "-o", kept).code == 0
+    documents = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [d["id"] for d in documents] == ["1", "2"]
+    assert "\n\n".join("\n".join(d["sentences"]) for d in documents) + "\n" == plain
+    source = b'{"id": "a", "sentences": ["the cat sees the dog"]}\n'
+    source += b'{"id": "b", "sentences": ["the dog sees", "big red house"]}\n'
+    assert run("translate", "-", "-m", trained, stdin=source).out == plain
+
+
+def test_empty_translations_keep_their_line(
+    run: Run, trained: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(model: Any, documents: list[Document], *_: Any, **__: Any) -> list[Document]:
+        found = [["A\n B ", ""], ["C"]] if len(documents[0].sentences) == 2 else [["A"], ["", "C"]]
+        return [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, found)]
+
+    monkeypatch.setattr(commands, "translate_documents", nothing)
+    ended = run("translate", text, "-m", trained)
+    assert (ended.code, ended.out) == (0, "A\n\n\nC\n")
+    assert ended.err.startswith("dynctx: 1 translations are empty lines") and ".jsonl" in ended.err
+    source = b'{"id": "a", "sentences": ["x", ""]}\n{"id": "b", "sentences": ["y"]}\n'
+    assert run("translate", "-", "-m", trained, stdin=source).out == "A B\n\n\nC\n"
+    kept = tmp_path / "out.jsonl"
+    assert run("translate", text, "-m", trained, "-o", kept) == Ended(0, "", "")
+    assert json.loads(kept.read_text().splitlines()[1])["sentences"] == ["", "C"]
+
+
+def test_an_empty_sentence_stays_empty(run: Run, trained: Path) -> None:
+    ended = run("translate", "-", "-m", trained, stdin=b"<d>\nthe cat sees the dog\n\nbig red house\n<d>\nred\n")
+    assert [bool(line) for line in ended.out.split("\n")[:4]] == [True, False, True, False]
+
+
+def test_translate_refuses_what_it_cannot_read(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    broken, output = tmp_path / "broken.txt", tmp_path / "out.txt"
+    broken.write_bytes(b"good\nb\xe4d\n")
+    said = refused(run("translate", text, broken, "-m", trained, "-o", output))
+    assert said.startswith(f"{broken}:2: not UTF-8: byte 0xe4")
+    assert not output.exists()
+    assert "no such file" in refused(run("translate", tmp_path / "none.txt", "-m", trained))
+    assert "holds no sentence" in refused(run("translate", "-", "-m", trained, stdin=b""))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--beam", "0"], "beam must be at least 1, not 0"),
+        (["--batch", "-1"], "batch_sentences must be at least 1, not -1"),
+        (["--sample", "--temperature", "0"], "temperature must be above 0, not 0"),
+        (["--device", "tpu"], "device 'tpu': expected auto, cpu or cuda"),
+    ],
+)
+def test_translate_refuses_wrong_options(options: list[str], said: str, run: Run, trained: Path, text: Path) -> None:
+    assert refused(run("translate", text, "-m", trained, *options)) == said
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "spm.model", "config.yaml"])
+def test_a_damaged_model(file: str, run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained / "model", tmp_path / "model"))
+    (folder / file).write_bytes((folder / file).read_bytes()[:-7] + b"\xff")
+    output = tmp_path / "out.txt"
+    said = refused(run("translate", text, "-m", folder, "-o", output))
+    assert str(folder / file) in said
+    assert not output.exists()
+
+
+def test_an_output_that_cannot_be_written(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.txt"
+    kept.write_text("before\n")
+    with pytest.MonkeyPatch.context() as patch:
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(os, "fsync", full)
+        said = refused(run("translate", text, "-m", trained, "-o", kept))
+    assert said.startswith(f"{kept}: cannot be written: No space left on device")
+    assert kept.read_text() == "before\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.txt", "kept.txt"]
+    with atomic_write(kept) as file:  # and the way is free again
+        file.write("after\n")
+
+
+def test_translate_options_reach_the_decoder(run: Run, trained: Path, text: Path) -> None:
+    samples = [run("translate", text, "-m", trained, "--sample", "--seed", seed).out for seed in ("1", "1", "2")]
+    assert samples[0] == samples[1] != samples[2]
+    greedy = run("translate", text, "-m", trained, "--beam", "1", "--batch", "1")
+    assert greedy.code == 0 and greedy.out == run("translate", text, "-m", trained, "--beam", "1").out
+    assert run("translate", text, "-m", trained, "--int8").out.count("\n") == 4
+
+
+# evaluate, test, info, bench
+
+
+def test_evaluate(run: Run, tiny_config: Path) -> None:
+    reference = tiny_config.parent / "news.tgt"
+    ended = run("evaluate", reference, reference, "--language", "de")
+    assert ended.code == 0 and "12 sentences in 2 documents" in ended.out
+    report = json.loads(run("evaluate", reference, reference, "--language", "de", "--json").out)
+    assert {score["name"]: score["value"] for score in report["scores"]}["BLEU"] == pytest.approx(100)
+    assert "no such file" in refused(run("evaluate", reference.with_suffix(".none"), reference))
+
+
+def test_test(run: Run, trained: Path, tiny_config: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "news.jsonl"
+    ended = run("test", trained, "news", "--beam", "2", "-o", kept)
+    record = json.loads(ended.out)
+    assert (record["split"], record["beam"], record["sentences"]) == ("news", 2, 12)
+    documents = [json.loads(line)["sentences"] for line in kept.read_text().splitlines()]
+    assert [len(sentences) for sentences in documents] == [6, 6]
+    reference = tiny_config.parent / "news.tgt"
+    report = json.loads(run("evaluate", kept, reference, "--language", "de", "--json").out)
+    scores = {score["name"]: round(score["value"], 2) for score in report["scores"]}
+    assert record["scores"] == {name: scores[name] for name in record["scores"]}
+    assert record["signatures"].keys() == record["scores"].keys()
+    said = refused(run("test", trained, "olds"))
+    assert said.endswith("olds.jsonl: no such prepared split; is it in the config's data section?")
+
+
+def test_info_of_a_model(run: Run, trained: Path) -> None:
+    info = json.loads(run("info", trained, "--json").out)
+    about = json.loads((trained / "model" / "about.json").read_text())
+    assert (info["kind"], info["languages"], info["updates"]) == ("sentence", ["en", "de"], about["updates"])
+    assert info["scores"] == about["scores"]
+    assert info["parameters"]["total"] == {"trainable": 19264, "frozen": 0}
+    assert info["bytes_on_disk"] == sum(f.stat().st_size for f in (trained / "model").iterdir())
+    out = run("info", trained).out
+    assert out.startswith("sentence model, en to de\nvocabulary: 60 source, 60 target (joint)\n")
+    assert "  total                           19,264 trainable             0 frozen\n" in out
+    assert f"updates: {about['updates']}\n" in out and f"  bleu: {about['scores']['bleu']}\n" in out
+
+
+def test_info_of_a_config(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    prepared = json.loads(run("info", tiny_config, "--json").out)
+    assert prepared["parameters"]["total"] == {"trainable": 19264, "frozen": 0}
+    assert (prepared["updates"], prepared["bytes_on_disk"]) == (None, 0)
+    write_corpus(tmp_path)
+    config = write_config(tmp_path)  # not prepared: the size that is asked for
+    text = config.read_text().replace("vocabulary: 60", "vocabulary: 1000")
+    config.write_text(text)
+    info = json.loads(run("info", config, "--json").out)
+    assert info["vocabulary"] == {"source": 1000, "target": 1000, "joint": True}
+    assert info["parameters"]["target_embedding"]["trainable"] == 32000
+    assert "updates" not in run("info", config).out
+    assert refused(run("info", tmp_path / "none")) == f"{tmp_path / 'none'}: no such model folder or config"
+    (tmp_path / "empty").mkdir()
+    assert "no model here" in refused(run("info", tmp_path / "empty"))
+
+
+def test_bench(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurements themselves take minutes; here they only have to come out as JSON lines."""
+    monkeypatch.setattr(bench, "start_up", lambda: 0.1)
+    monkeypatch.setattr(bench, "base_model", lambda device: None)
+    monkeypatch.setattr(bench, "to_int8", lambda model: None)
+    for speed in ("decode_speed", "training_speed"):
+        monkeypatch.setattr(bench, speed, lambda *_: 12.345)
+    lines = [json.loads(line) for line in run("bench", "--threads", "1").out.splitlines()]
+    assert [line["what"] for line in lines] == ["start-up of the help", *["decode"] * 4, "train"]
+
+
+def test_training_starts_from_a_model(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    """A run of no updates that starts from a model is that model."""
+    train_here(tiny_config, tmp_path, f"training.init={trained}", "training.updates=0", "training.freeze=nothing")
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (trained, tmp_path)]
+    assert weights[0] == weights[1]

@@ -1,0 +1,125 @@
+"""Two processes on the CPU learn what one does: the same batches, shared out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import Ended, Started, Warm, curve, last_checkpoint, learned, log_of, train_here
+
+from dynctx.training.checkpoints import load_tensors
+
+pytest_plugins = ("tiny_fixtures",)
+
+UPDATES = "training.updates=30"
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def start_two(warm: Warm, *arguments: str | Path) -> list[Started]:
+    """What torchrun does, but from a process that has imported everything. The second dies if it writes a file."""
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "test"}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    return [warm.start(*arguments, crash=number, environment=common | rank) for number, rank in enumerate(ranks)]
+
+
+def run_two(warm: Warm, *arguments: str | Path) -> list[Ended]:
+    ended = [process.wait() for process in start_two(warm, *arguments)]
+    assert [process.code for process in ended] == [0, 0], ended
+    return ended
+
+
+def assert_alike(two: Path, one: Path) -> None:
+    """Sums in another order differ in the last digits; nothing else may."""
+    assert [update for update, _ in curve(two)] == [update for update, _ in curve(one)]
+    assert [loss for _, loss in curve(two)] == pytest.approx([loss for _, loss in curve(one)], rel=1e-5)
+    states = [load_tensors(last_checkpoint(output) / "state.safetensors") for output in (two, one)]
+    assert last_checkpoint(two).name == last_checkpoint(one).name
+    compared = 0
+    for name in [name.removeprefix("exp_avg_sq.") for name in states[1] if name.startswith("exp_avg_sq.")]:
+        # the bias of a key changes no attention: its gradient is rounding, of which Adam makes steps of full size
+        real = states[1][f"exp_avg_sq.{name}"] > 1e-14
+        left, right = (state[f"parameter.{name}"][real] for state in states)
+        torch.testing.assert_close(left, right, rtol=0, atol=1e-4)
+        compared += len(left)
+    assert compared > 0.99 * sum(t.numel() for name, t in states[1].items() if name.startswith("parameter."))
+
+
+def test_torchrun_with_an_odd_number_of_batches(tiny_config: Path, tmp_path: Path) -> None:
+    """Three batches an update: the first process has two of them, and its share of the loss must not count for all."""
+    settings = [UPDATES, "training.update_batches=3"]
+    train_here(tiny_config, tmp_path / "one", *settings)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    command += [str(free_port()), "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={tmp_path / 'two'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([*command, *settings], capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("update 14  epoch") == 1  # only one of them tells
+    assert_alike(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.fixture(scope="module")
+def one(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("one") / "run"
+    train_here(tiny_config, output, UPDATES)
+    return output
+
+
+@pytest.fixture(scope="module")
+def two(tiny_config: Path, warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("two") / "run"
+    first, second = run_two(warm, "train", tiny_config, f"training.output={output}", UPDATES)
+    assert "update 7 " in first.out
+    assert second.out == ""
+    return output
+
+
+def test_two_batches_an_update(one: Path, two: Path) -> None:
+    """Each process has one; the last update of an epoch may leave the second without any."""
+    assert_alike(two, one)
+    assert [line["update"] for line in log_of(two) if "validation" in line] == [15, 30]
+
+
+def test_both_killed_and_started_again(tiny_config: Path, two: Path, warm: Warm, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    processes = start_two(warm, "train", tiny_config, f"training.output={output}", UPDATES)
+    while not (output / "state" / "update-00000014").exists():
+        time.sleep(0.001)
+    for process in processes:
+        process.kill()
+    assert [process.wait().code for process in processes] == [-signal.SIGKILL] * 2
+    run_two(warm, "train", tiny_config, f"training.output={output}", UPDATES)
+    assert learned(output) == learned(two)
+
+
+def test_all_stop_early_together(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:
+    """Nothing is learned at this rate, so no score is better than the first. With one batch an update, one idles."""
+    settings = ["schedule.peak=1e-30", "validate_every=2", "patience=3", "update_batches=1", "log_every=1"]
+    first, _ = run_two(
+        warm, "train", tiny_config, f"training.output={tmp_path}", *(f"training.{setting}" for setting in settings)
+    )
+    assert "2 processes share 1 batches an update" in first.out
+    assert "the end: no better score in 3 validations (training.patience)" in first.out
+    assert [update for update, _ in curve(tmp_path)] == list(range(1, 9))
+    assert last_checkpoint(tmp_path).name == "update-00000008"
+
+
+def test_the_time_limit_is_the_same_for_all(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:
+    settings = ["minutes=0.005", "updates=100000", "log_every=1"]
+    first, _ = run_two(
+        warm, "train", tiny_config, f"training.output={tmp_path}", *(f"training.{setting}" for setting in settings)
+    )
+    assert "the end: the time is up" in first.out
+    assert 0 < curve(tmp_path)[-1][0] < 1000

@@ -1,0 +1,259 @@
+"""A run that is stopped in any way and started again ends as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_runs import Warm, curve, last_checkpoint, learned, train_here
+
+from dynctx.errors import DynctxError
+from dynctx.training.loop import Training
+
+pytest_plugins = ("tiny_fixtures",)
+
+Damage = Callable[[Path], object]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def interrupted(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped in update 34 of 60, with checkpoints at 21 and 28; tests work on copies."""
+    output = tmp_path_factory.mktemp("interrupted") / "run"
+    step = Training.step
+
+    def stop(self: Training, plans: list) -> None:
+        if self.update == 33:
+            raise KeyboardInterrupt
+        step(self, plans)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Training, "step", stop)
+        train_here(tiny_config, output)
+    return output
+
+
+@pytest.fixture
+def stopped(interrupted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(interrupted, tmp_path / "run"))
+
+
+# stopped and started
+
+
+def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    while process.poll() is None and not happened():
+        time.sleep(0.001)
+    assert process.poll() is None, process.communicate()
+
+
+def test_a_real_process_is_killed_and_interrupted(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    state = tmp_path / "run" / "state"
+    command = [sys.executable, "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={tmp_path / 'run'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start() -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+    process = start()
+    # in the middle of a write, where the eye is quick enough
+    wait_for(process, lambda: any(state.glob("partial-*")) or (state / "update-00000014").exists())
+    process.kill()
+    assert process.communicate()[1] == ""
+    process = start()
+    wait_for(process, lambda: (state / "update-00000028").exists())
+    process.send_signal(signal.SIGINT)  # Ctrl-C
+    assert process.communicate()[1] == "dynctx: stopped\n"
+    assert process.returncode == 130
+    process = start()
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert "going on from update" in out
+    assert learned(tmp_path / "run") == learned(trained)
+
+
+def test_crashes_at_any_change_of_the_disk(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:
+    """Many in one run: just before a file is opened for writing, before a folder is made, renamed or removed."""
+    settings: list[str | Path] = [
+        tiny_config,
+        "training.updates=40",
+        "training.validate_every=10",
+        "training.average=3",
+    ]
+    assert warm.run("train", *settings, f"training.output={tmp_path / 'whole'}").code == 0
+    settings.append(f"training.output={tmp_path / 'broken'}")
+    rng = random.Random(11)
+    crashes = 0
+    while (ended := warm.run("train", *settings, crash=rng.randint(1, 45))).code:
+        assert (ended.code, ended.err) == (-signal.SIGKILL, "")
+        crashes += 1
+    assert crashes > 10
+    assert learned(tmp_path / "broken") == learned(tmp_path / "whole")
+
+
+# damage
+
+
+def flip(file: str, place: int) -> Damage:
+    def damage(checkpoint: Path) -> None:
+        content = bytearray((checkpoint / file).read_bytes())
+        content[place] ^= 1
+        (checkpoint / file).write_bytes(content)
+
+    return damage
+
+
+def change_counter(checkpoint: Path) -> None:
+    progress = json.loads((checkpoint / "progress.json").read_text())
+    progress["index"] += 1
+    (checkpoint / "progress.json").write_text(json.dumps(progress))
+
+
+def empty(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+DAMAGES: dict[str, Damage] = {
+    "a bit of the last tensor": flip("state.safetensors", -1),
+    "a bit of the header": flip("state.safetensors", 20),
+    "a counter": change_counter,
+    "truncated": lambda c: os.truncate(c / "state.safetensors", 1000),
+    "empty tensors": lambda c: os.truncate(c / "state.safetensors", 0),
+    "empty progress": lambda c: os.truncate(c / "progress.json", 0),
+    "no progress": lambda c: (c / "progress.json").unlink(),
+    "progress of another kind": lambda c: (c / "progress.json").write_text("[1]"),
+    "an empty folder": empty,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    name: str, tiny_config: Path, stopped: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = last_checkpoint(stopped)
+    assert damaged.name == "update-00000028"
+    DAMAGES[name](damaged)
+    train_here(tiny_config, stopped)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{damaged}: damaged checkpoint (")
+    assert lines[1] == "going on from update 21"
+    assert learned(stopped) == learned(trained)
+
+
+def test_all_checkpoints_damaged(tiny_config: Path, stopped: Path, warm: Warm) -> None:
+    for checkpoint in (stopped / "state").glob("update-*"):
+        os.truncate(checkpoint / "state.safetensors", 100)
+    before = contents(stopped)
+    ended = warm.run("train", tiny_config, f"training.output={stopped}")
+    assert ended.code == 2
+    assert ended.err == f"dynctx: {stopped}/state: every checkpoint is damaged; remove this folder to start again\n"
+    assert contents(stopped) == before
+
+
+def test_what_was_half_written_is_removed(tiny_config: Path, stopped: Path, trained: Path) -> None:
+    (stopped / "state" / "partial-00000035").mkdir()
+    (stopped / "state" / "partial-00000035" / "state.safetensors").write_bytes(b"half")
+    (stopped / "state" / "weights-00000045.partial").write_bytes(b"half")
+    (stopped / "model.partial").mkdir()
+    with open(stopped / "log.jsonl", "a") as log:
+        log.write('{"update": 35, "los')
+    train_here(tiny_config, stopped)
+    assert learned(stopped) == learned(trained)
+
+
+def test_a_damaged_snapshot_is_named(tiny_config: Path, stopped: Path) -> None:
+    snapshot = stopped / "state" / "weights-00000015.safetensors"
+    os.truncate(snapshot, 100)
+    with pytest.raises(DynctxError, match=r"weights-00000015.safetensors: damaged \(.*remove it"):
+        train_here(tiny_config, stopped, "training.updates=29")
+
+
+def test_a_full_disk(tiny_config: Path, stopped: Path, trained: Path, warm: Warm) -> None:
+    """A limit on the size of files makes writing fail as a full disk does: halfway."""
+    before = contents(stopped)
+    checkpoint = (last_checkpoint(stopped) / "state.safetensors").stat().st_size
+    ended = warm.run("train", tiny_config, f"training.output={stopped}", limit=checkpoint - 1000)
+    assert ended.code == 2
+    place = stopped / "state" / "update-00000035"
+    assert ended.err.startswith(f"dynctx: {place}: the checkpoint could not be written: ")
+    assert "File too large" in ended.err and ended.err.count("\n") == 1
+    after = contents(stopped)
+    assert {name: after[name] for name in before if name.startswith(("model", "state/update"))} == {
+        name: content for name, content in before.items() if name.startswith(("model", "state/update"))
+    }
+    assert not place.exists() and not list((stopped / "state").glob("partial-*"))
+    assert warm.run("train", tiny_config, f"training.output={stopped}").code == 0
+    assert learned(stopped) == learned(trained)
+
+
+# going on with other settings
+
+OTHER = {
+    "model.width=64": "model.width was 32 and is now 64",
+    "model.dropout=0.2": "model.dropout was 0.1 and is now 0.2",
+    "seed=6": "seed was 5 and is now 6",
+    "training.batch_tokens=512": "training.batch_tokens was 256 and is now 512",
+    "training.update_batches=1": "training.update_batches was 2 and is now 1",
+    "training.schedule.peak=0.01": "training.schedule.peak was 0.02 and is now 0.01",
+    "training.label_smoothing=0": "training.label_smoothing was 0.1 and is now 0.0",
+    "data.max_length=64": "data.max_length was 128 and is now 64",
+}
+
+
+@pytest.mark.parametrize("override", OTHER)
+def test_another_config_is_refused(override: str, tiny_config: Path, interrupted: Path) -> None:
+    before = contents(interrupted)
+    with pytest.raises(DynctxError) as error:
+        train_here(tiny_config, interrupted, override)
+    assert str(error.value) == (
+        f"{interrupted}: this run was begun with another config: {OTHER[override]}. "
+        "Set it back, or give the new run another training.output"
+    )
+    assert contents(interrupted) == before
+
+
+def test_all_that_differs_is_named(tiny_config: Path, interrupted: Path) -> None:
+    with pytest.raises(DynctxError, match=r"model.heads was 2 and is now 4; seed was 5 and is now 9\. Set"):
+        train_here(tiny_config, interrupted, "seed=9", "model.heads=4")
+
+
+def test_what_does_not_change_learning_may_change(tiny_config: Path, stopped: Path, trained: Path) -> None:
+    free = ["log_every=10", "validate_every=4", "validation.beam=1", "patience=100", "average=0", "minutes=9"]
+    free += ["checkpoint_every=9", "dev_documents=1"]
+    train_here(tiny_config, stopped, *(f"training.{f}" for f in free), "decoding.beam=1", "data.test={}")
+    assert learned(stopped)["tensors"] == learned(trained)["tensors"]
+
+
+def test_an_ended_run_does_not_train_further(
+    tiny_config: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(trained)
+    record = train_here(tiny_config, trained)
+    said = capsys.readouterr().out
+    assert f"this run has ended: update 60 of 60; the model is in {trained / 'model'}\n" in said
+    assert record["updates"] == 60
+    assert contents(trained) == before
+
+
+def test_a_lengthened_run_is_the_same_as_a_long_one(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    short = tmp_path / "run"
+    train_here(tiny_config, short, "training.updates=20")
+    assert curve(short)[-1][0] == 14
+    train_here(tiny_config, short)
+    assert learned(short)["tensors"] == learned(trained)["tensors"]
+    # checkpoint 20 lies between two lines of the log: the line at 21 then is of update 21 alone
+    assert [line for line in curve(short) if line[0] != 21] == [line for line in curve(trained) if line[0] != 21]

@@ -1,0 +1,147 @@
+"""The context scorer: its input, its size, what it may and may not look at, and the two strategies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dynctx.batches import Gatherer
+from dynctx.config import ScorerConfig
+from dynctx.corpus import TokenStore
+from dynctx.layers import Embedding
+from dynctx.selection.instances import Instances, gather_instances
+from dynctx.selection.scorer import Scorer, probability_first, size_first
+from dynctx.subwords import DCS, NON, SEP
+
+SCOPE = 3
+Documents = list[list[tuple[list[int], list[int]]]]
+DOCUMENTS: Documents = [
+    [([10, 11], [20]), ([12], [21]), ([13, 14, 15], [23]), ([19], [9]), ([20, 21], [9])],
+    [([16], [24]), ([17, 18], [25])],
+]
+
+
+def instances_of(sentences: list[int], documents: Documents = DOCUMENTS) -> Instances:
+    gatherer = Gatherer(TokenStore.from_ids(documents), SCOPE)
+    numbers = np.array(sentences)
+    return gather_instances(gatherer, numbers, gatherer.one_per_row(numbers))
+
+
+def read(instances: Instances, number: int, column: int) -> list[int]:
+    """The ids of one instance, in order."""
+    head = int(instances.head[number, column])
+    owner = instances.packed.sentence.flatten()
+    return instances.packed.ids.flatten()[owner == owner[head]].tolist()
+
+
+def tiny_scorer(**settings: object) -> tuple[Scorer, Embedding]:
+    torch.manual_seed(3)
+    scorer = Scorer(ScorerConfig(dropout=0.0, **settings), 16, 32, 2, SCOPE).double().eval()  # type: ignore[arg-type]
+    return scorer, Embedding(40, 16, 0.0).double()
+
+
+def test_instances_word_for_word() -> None:
+    instances = instances_of([2, 0, 6])
+    assert instances.present.tolist() == [[1, 1, 0, 1], [0, 0, 0, 1], [1, 0, 0, 1]]
+    assert read(instances, 0, 0) == [DCS, 13, 14, 15, SEP, 12]
+    assert read(instances, 0, 1) == [DCS, 13, 14, 15, SEP, 10, 11]
+    assert read(instances, 0, 3) == [DCS, 13, 14, 15, SEP, NON]
+    assert read(instances, 1, 3) == [DCS, 10, 11, SEP, NON]
+    assert read(instances, 2, 0) == [DCS, 17, 18, SEP, 16]
+
+
+def test_heads_are_the_first_positions() -> None:
+    instances = instances_of([4, 6, 3])
+    flat = instances.packed.ids.flatten()
+    heads = instances.head[instances.present]
+    assert flat[heads].tolist() == [DCS] * len(heads)
+    assert instances.packed.position.flatten()[heads].tolist() == [0] * len(heads)
+    assert len(set(heads.tolist())) == len(heads) == int((flat == DCS).sum())
+
+
+def test_base_size_is_the_papers() -> None:
+    scorer = Scorer(ScorerConfig(), 512, 2048, 8, 6)
+    assert sum(p.numel() for p in scorer.parameters()) == 12_741_121
+
+
+@pytest.mark.parametrize(("pair", "over"), [(1, 0), (2, 1), (4, 2)])
+def test_any_depth(pair: int, over: int) -> None:
+    scorer, embedding = tiny_scorer(pair_layers=pair, set_layers=over)
+    scores = scorer(instances_of([2, 0]), embedding)
+    assert scores.shape == (2, SCOPE + 1)
+    assert bool(((scores > 0) & (scores < 1)).all())
+
+
+def test_embedding_is_shared_and_not_a_parameter() -> None:
+    scorer, embedding = tiny_scorer()
+    assert not any(p is embedding.weight for p in scorer.parameters())
+    instances = instances_of([2])
+    before = scorer(instances, embedding)
+    with torch.no_grad():
+        embedding.weight[12] += 1.0
+    after = scorer(instances, embedding)
+    assert after[0, 0] != before[0, 0]
+    after[0, 0].backward()
+    assert embedding.weight.grad is not None and bool(embedding.weight.grad[12].any())
+
+
+def test_scores_do_not_depend_on_the_batch() -> None:
+    scorer, embedding = tiny_scorer()
+    together = scorer(instances_of([4, 2, 0, 6]), embedding)
+    for row, sentence in enumerate([4, 2, 0, 6]):
+        alone = instances_of([sentence])
+        seen = alone.present[0]
+        assert torch.allclose(together[row][seen], scorer(alone, embedding)[0][seen], atol=1e-12)
+
+
+def changed(sentence: int, ids: list[int]) -> Documents:
+    copy = [list(document) for document in DOCUMENTS]
+    copy[0][sentence] = (ids, copy[0][sentence][1])
+    return copy
+
+
+def test_candidates_are_weighed_against_each_other_unless_independent() -> None:
+    scorer, embedding = tiny_scorer()
+    before, after = instances_of([4]), instances_of([4], changed(1, [30]))  # the candidate at distance 3
+    assert scorer(before, embedding)[0, 0] != scorer(after, embedding)[0, 0]
+    alone, still = (scorer(i, embedding, independent=True)[0] for i in (before, after))
+    assert torch.equal(alone[[0, 1, 3]], still[[0, 1, 3]])
+    assert alone[2] != still[2]
+
+
+def test_what_lies_outside_the_scope_cannot_matter() -> None:
+    scorer, embedding = tiny_scorer()
+    before = scorer(instances_of([4]), embedding)
+    assert torch.equal(before, scorer(instances_of([4], changed(0, [30, 31])), embedding))
+
+
+def test_distance_is_visible_only_with_distance_positions() -> None:
+    """Candidates 1 and 2 swapped: without distances the scores are swapped, with them they are others."""
+    same_length: Documents = [[([10], [9]), ([11], [9]), ([12], [9])]]
+    swapped: Documents = [[([11], [9]), ([10], [9]), ([12], [9])]]
+    for positions in (False, True):
+        scorer, embedding = tiny_scorer(distance_positions=positions)
+        one = scorer(instances_of([2], same_length), embedding)[0]
+        two = scorer(instances_of([2], swapped), embedding)[0]
+        assert torch.allclose(one[[0, 1]], two[[1, 0]], atol=1e-12) != positions
+
+
+def test_probabilities_are_a_softmax_over_those_present() -> None:
+    """Scores 0.9, absent, 0.4 and NON 0.5: 2.4596, 0, 1.4918 and 1.6487 over their sum, 5.6001."""
+    scorer, _ = tiny_scorer()
+    scores = torch.tensor([[0.9, 0.8, 0.4, 0.5]], dtype=torch.float64)
+    found = scorer.probabilities(scores, torch.tensor([[True, False, True, True]]))
+    assert found[0].tolist() == pytest.approx([2.4596 / 5.6001, 0.0, 1.4918 / 5.6001, 1.6487 / 5.6001], abs=1e-4)
+
+
+def test_probability_first_takes_what_beats_non() -> None:
+    """A tie with NON is not better than NON."""
+    table = torch.tensor([[0.3, 0.2, 0.1, 0.2], [0.1, 0.1, 0.1, 0.7], [0.3, 0.3, 0.2, 0.1]])
+    assert probability_first(table).tolist() == [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
+
+
+def test_size_first_never_counts_non_or_the_absent() -> None:
+    table = torch.tensor([[0.1, 0.3, 0.2, 0.4], [0.2, 0.0, 0.0, 0.8], [0.0, 0.0, 0.0, 1.0]])
+    present = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1]]).bool()
+    assert size_first(table, present, 2).tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 0]]
