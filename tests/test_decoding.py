@@ -145,6 +145,17 @@ def test_greedy_search_takes_the_likeliest_token(seed: int) -> None:
         assert tuple(found.ids) == ids
 
 
+def test_a_beam_wider_than_the_vocabulary_is_filled() -> None:
+    model = Trigrams.random(1, seed=0, end=3.0)  # ends rank high, and must not take the places of what goes on
+    search = BeamSearch(model, model.begin(20), torch.tensor([9]), 0.6)  # type: ignore[arg-type]
+    for step in range(3):
+        search.advance(step)
+        prefixes = itertools.product(WORDS, repeat=step + 1)
+        scores = [sum(model.next(0, ids[:i])[token] for i, token in enumerate(ids)) for ids in prefixes]
+        live = search.scores[0][search.scores[0] > -torch.inf]  # 3, 9, then 20 of 27
+        assert live.tolist() == pytest.approx(sorted(scores, reverse=True)[:20], abs=1e-9)
+
+
 def garden_path() -> Trigrams:
     """7 looks best at first (0.6 to 0.4), but all its endings are poor; those of 8 are good."""
     table = torch.full((1, V, V, V), -1000.0, dtype=torch.float64)
@@ -190,7 +201,7 @@ def test_what_no_translation_contains_is_never_produced(beam: int) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_forced_length_is_kept_whatever_the_model_says(beam: int) -> None:
     for end in (-40.0, 40.0):
-        found = run(Trigrams.random(3, seed=1, end=end), beam, [5] * 3, forced_length=5)
+        found = run(Trigrams.random(3, seed=1, end=end), beam, [9] * 3, forced_length=5)
         assert [len(hypothesis.ids) for hypothesis in found] == [5, 5, 5]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -284,6 +284,8 @@ def test_dropout_of_a_layer_is_silent_in_use() -> None:
 
 
 @settings(max_examples=30, deadline=None)
+@example(beam=3, keeps=[None] * 40, seed=0)  # the room, 16 steps at first, is doubled twice
+@example(beam=1, keeps=[*[None] * 20, [2, 0], *[None] * 20], seed=0)
 @given(
     beam=st.integers(1, 4),
     keeps=st.lists(st.one_of(st.none(), st.lists(st.integers(0, 2), min_size=1, max_size=3)), min_size=1, max_size=40),

@@ -136,8 +136,9 @@ def test_loaded_and_replaced_weights_are_seen() -> None:
     module.load_state_dict(other.state_dict())
     assert torch.equal(module.weight, other.weight)
     assert is_fresh(module)
-    module.weight = nn.Parameter(torch.randn(5, 6))
-    assert is_fresh(module)
+    for weight in (torch.randn(5, 6), torch.randn(5, 6)):  # both as new as each other
+        module.weight = nn.Parameter(weight)
+        assert is_fresh(module)
     assert is_fresh(module.double().float())
 
 

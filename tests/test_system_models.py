@@ -1,7 +1,7 @@
-"""Learning: on a language whose words earlier sentences decide, models with context learn what the sentence model cannot.
+"""Learning: where earlier sentences decide, models with context learn what the sentence model can only guess.
 
 The corpus is `dynctx.synthetic`: "it" and "there" each have three translations, and only the last thing or place that
-was mentioned (here within three sentences) tells which is right. Whoever sees single sentences must guess.
+was mentioned (here within two sentences) tells which is right.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dynctx.synthetic import as_documents, decided_accuracy, make_corpus
 from dynctx.training import run
 
 SEED = 1
-SCOPE, LENGTH = 3, 10
-UNSEEN = make_corpus(60, seed=3, length=LENGTH, scope=SCOPE)
+SCOPE, LENGTH = 2, 10
+UNSEEN = make_corpus(100, seed=3, length=LENGTH, scope=SCOPE)
 
 # what each kind of model needs to learn it, beginning from the sentence model
 SETTINGS = {
-    "concat": ["training.updates=700", "training.schedule.peak=0.004"],
-    "tdnmt": ["training.updates=900", "training.schedule.peak=0.008"],
+    "concat": ["training.updates=700", "training.schedule.peak=0.005"],
+    "tdnmt": ["training.updates=800", "training.schedule.peak=0.006"],
 }
 
 

@@ -349,6 +349,10 @@ def check(config: Config, where: str) -> None:
         (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
         (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
     ]
+    for decoding in (config.decoding, training.validation):
+        rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
+        rules.append((decoding.temperature > 0, "temperature must be above 0"))
+        rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
     for name in ("dropout", "attention_dropout", "relu_dropout"):
         rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
     for holds, message in rules:

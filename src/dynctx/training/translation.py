@@ -100,7 +100,8 @@ def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwo
     for name, parameter in old.items():
         if name not in own or own[name].shape != parameter.shape:
             raise DynctxError(f"{folder}: its {name} {tuple(parameter.shape)} has no place in the configured model")
-        own[name].data.copy_(parameter.data)
+        with torch.no_grad():
+            own[name].copy_(parameter)
     new = sorted({name.split(".")[0] for name in own.keys() - old.keys()})
     return [f"copied from {folder}: {len(old)} tensors", f"new, starting at random: {', '.join(new) or 'nothing'}"]
 
