@@ -50,9 +50,7 @@ def main() -> None:
     )
     corpus = make_corpus(40, seed=3)
     sources, references = as_documents(corpus)
-    translated = {
-        name: translate_documents(load_model(FOLDER / name), sources) for name in ("sentence", "concat")
-    }
+    translated = {name: translate_documents(load_model(FOLDER / name), sources) for name in ("sentence", "concat")}
     print("\n== a document that neither model has seen")
     print(f"{'source':<26}{'reference':<28}{'single sentences':<28}with previous sentences")
     columns = [documents[0].sentences for documents in (sources, references, *translated.values())]

@@ -96,22 +96,38 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert run("info", tmp_path) == Ended(130, "", "dynctx: stopped\n")
 
 
+def print_scores(tiny_config: Path, stdout: Any) -> subprocess.CompletedProcess[str]:
+    """A command that prints a little, which stays in the buffer until the very end."""
+    reference = str(tiny_config.parent / "news.tgt")
+    command = [sys.executable, "-m", "dynctx.cli", "evaluate", reference, reference, "--json"]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
 def test_a_closed_pipe_is_no_error(tiny_config: Path) -> None:
-    """As in `dynctx info ... | true`; the flush at the end must not complain either."""
+    """As in `dynctx evaluate ... | true`."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "dynctx.cli", "--help"]
-    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    ended = print_scores(tiny_config, writing)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_output_to_a_full_disk() -> None:
+def test_output_to_a_full_disk(tiny_config: Path) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "dynctx.cli", "--help"]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        ended = print_scores(tiny_config, full)
     assert ended.returncode == 2
     assert ended.stderr == "dynctx: the output: cannot be written: No space left on device\n"
+
+
+def test_a_pipe_closed_early_is_no_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `dynctx translate ... | head`: Typer meets the error first."""
+
+    def closed(*_: Any) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(commands, "show_info", closed)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)  # standard output belongs to pytest
+    assert run("info", "x") == Ended(0, "", "")
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

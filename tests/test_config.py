@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -18,6 +18,7 @@ from dynctx.config import (
     DataConfig,
     ParallelFiles,
     apply_overrides,
+    convert,
     load_config,
     parse_config,
     read_yaml,
@@ -147,6 +148,12 @@ def test_a_text_file_in_its_short_and_long_form() -> None:
 )
 def test_refused(content: dict[str, Any], expected: str) -> None:
     assert refused(content) == expected
+
+
+def test_true_is_no_choice_among_numbers() -> None:
+    assert convert(Literal[0, 1], 1, "my.yaml", "key") == 1
+    with pytest.raises(DynctxError, match=r"my\.yaml: key is True, expected one of: 0, 1"):
+        convert(Literal[0, 1], True, "my.yaml", "key")
 
 
 @pytest.mark.parametrize(
@@ -354,6 +361,12 @@ def test_yaml_round_trip(data: DataConfig, seed: int, peak: float) -> None:
     assert survives
     unchanged = apply_overrides(config, []) == config
     assert unchanged
+
+
+def test_yaml_is_for_reading_too() -> None:
+    lines = to_yaml(Config(data=DataConfig(folder="数据"))).splitlines()
+    assert lines[:3] == ["seed: 1", "data:", "  folder: 数据"]  # in the order of the manual, in its own letters
+    assert [line for line in lines if not line.startswith(" ")][2:] == ["model:", "training:", "decoding:", "runtime:"]
 
 
 # ---- the manual

@@ -152,3 +152,32 @@ def test_snapshots_of_both_checkpoints_are_kept(tmp_path: Path) -> None:
     play(tmp_path, script, updates=12, average=2, checkpoint_every=4)
     # checkpoints 8 and 12 are there; a run that goes on from 8 needs 7 and 8
     assert [int(file.stem[-2:]) for file in snapshots_of(tmp_path)] == [7, 8, 9, 10, 11, 12]
+
+
+def test_snapshots_after_the_last_checkpoint_are_forgotten(tmp_path: Path) -> None:
+    """They would be averaged with those of a run that goes on in another way."""
+
+    def interrupted(update: int, weight: float) -> float:
+        if update == 6:
+            raise KeyboardInterrupt
+        return script(update, weight)
+
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, interrupted, average=9, checkpoint_every=4)
+    assert [int(file.stem[-2:]) for file in snapshots_of(tmp_path)] == [1, 2, 3, 4, 5]
+    play(tmp_path, script, average=9, updates=6, validate_every=2)
+    assert [int(file.stem[-2:]) for file in snapshots_of(tmp_path)] == [1, 2, 3, 4, 6]
+
+
+def test_checkpoints_from_before_a_damage_give_way(tmp_path: Path) -> None:
+    """A damaged one must not count among the last two once newer ones are written."""
+    state = checkpoints.Checkpoints(tmp_path, lambda text: None)
+    for update in (2, 9):
+        state.save(update, {"a": torch.ones(3)}, {}, 0)
+    (tmp_path / "update-00000009" / "progress.json").write_text("")
+    found = state.latest()
+    assert found is not None and found[1] == {"update": 2}
+    for update in (3, 4):
+        assert (tmp_path / "update-00000009").exists() == (update == 3)
+        state.save(update, {"a": torch.ones(3)}, {}, 0)
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["update-00000003", "update-00000004"]

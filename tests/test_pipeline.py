@@ -92,7 +92,14 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Echo:
 def test_an_echo_brings_every_document_back(model: Model, echo: Echo) -> None:
     documents = [Document("0", ("", "")), *DOCUMENTS, Document("4", ()), Document("5", ("", "a dog", ""))]
     assert translate_documents(model, documents) == documents
-    assert echo.documents == [0, 3, 4, 6, 7]  # borders between documents, as far as they have words
+    assert echo.documents == [
+        0,
+        2,
+        6,
+        7,
+        9,
+        12,
+    ]  # borders; empty lines keep their place, documents without lines have none
 
 
 def test_an_echo_of_a_long_line_has_a_space_between_its_parts(

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from conftest import DEV, TEST, TRAIN, Pairs, WriteParallel
 
 from dynctx import prepare as preparing
 from dynctx.config import DataConfig, ParallelFiles
-from dynctx.corpus import TokenStore
+from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.documents import Document, TextFile
 from dynctx.errors import DynctxError
 from dynctx.prepare import card_text, check_splits, load_subwords, read_held_out, summarise, why_unfit
@@ -123,6 +123,31 @@ def test_separate_vocabularies(tiny_data: DataConfig) -> None:
     assert sorted(target.pieces(range(7, 11))) == ["x", "y", "z", "▁"]
     assert texts(TokenStore.open(folder / "dev"), tiny_data.folder) == DEV
     assert card["splits"]["train"]["pieces"] == {"source": 38, "target": 49}
+
+
+@pytest.mark.parametrize("pair", [("a b c", "x"), ("a", "x y z")])
+def test_ids_are_as_wide_as_the_larger_vocabulary_needs(
+    tiny_data: DataConfig, write_parallel: WriteParallel, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    class Listening(StoreWriter):
+        def __init__(self, folder: Path, vocabulary: int) -> None:
+            told.append(vocabulary)
+            super().__init__(folder, vocabulary)
+
+    monkeypatch.setattr(preparing, "StoreWriter", Listening)
+    train = [write_parallel("train", [[pair]])]
+    card = prepare(dataclasses.replace(tiny_data, train=train, dev=None, test={}, joint=False, vocabulary=13))
+    sizes = {card["vocabulary"][side] for side in ("source", "target")}
+    assert len(sizes) == 2 and told == [max(sizes)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_kind_of_subwords(tiny_data: DataConfig, kind: Literal["bpe", "unigram"]) -> None:
+    prepare(dataclasses.replace(tiny_data, subwords=kind))
+    score = load_subwords(tiny_data.folder)[0].processor.GetScore(8)
+    assert (score == -1) == (kind == "bpe")  # the second piece of BPE; a log probability of the other
 
 
 def test_a_joint_model_is_one_object(prepared: DataConfig) -> None:

@@ -54,6 +54,16 @@ def test_special_symbols_have_fixed_ids(kind: str, byte_fallback: bool) -> None:
     assert trained.pieces(range(7)) == expected == list(SPECIAL)
 
 
+def test_kinds() -> None:
+    """The pieces of BPE are numbered in the order of their merges, those of a unigram model have probabilities."""
+    scores = {}
+    for kind in ("bpe", "unigram"):
+        processor = train_subwords(TEXT, 320, kind=kind, threads=1).processor
+        scores[kind] = [processor.GetScore(i) for i in range(263, 273)]
+    assert scores["bpe"] == [0, -1, -2, -3, -4, -5, -6, -7, -8, -9]
+    assert all(score < 0 and score != round(score) for score in scores["unigram"])
+
+
 @pytest.mark.parametrize("text", [*SPECIAL, "a<SEP>b</s>c", "<s> x </s>", "▁<NON>", "<DCS><DCS>", "<0x41>"])
 def test_text_that_looks_like_a_symbol_is_text(model: Subwords, exact: Subwords, text: str) -> None:
     for each in (model, exact):
@@ -209,8 +219,9 @@ def test_empty_and_very_long_sentences_are_no_hindrance() -> None:
     assert {"c", "z", "猫"} <= known
 
 
+@pytest.mark.parametrize("sample", [0, 10])
 @pytest.mark.parametrize("error", [DynctxError("train.en:3: not UTF-8"), KeyboardInterrupt()])
-def test_trouble_with_the_text_is_told_as_it_is(error: BaseException) -> None:
+def test_trouble_with_the_text_is_told_as_it_is(error: BaseException, sample: int) -> None:
     """SentencePiece would wrap the exception of a sentence iterator into its own, traceback and all."""
 
     def broken() -> Iterator[str]:
@@ -218,7 +229,7 @@ def test_trouble_with_the_text_is_told_as_it_is(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        train_subwords(broken(), 400, threads=1)
+        train_subwords(broken(), 400, sample=sample, threads=1)
     assert caught.value is error
 
 

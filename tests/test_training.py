@@ -127,6 +127,23 @@ def test_nothing_to_train(tmp_path: Path) -> None:
         train(scripted_config(tmp_path), recipe, OneProcess())
 
 
+def test_every_batch_draws_its_own_random_numbers(tmp_path: Path) -> None:
+    drawn: list[float] = []
+
+    class Drawing(Scripted):
+        def loss(self, plan: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            drawn.append(torch.rand(()).item())
+            return super().loss(plan)
+
+    for seed in (0, 0, 1):
+        config = scripted_config(tmp_path / str(len(drawn)), updates=3)
+        config.seed = seed
+        train(config, Drawing(script), OneProcess())
+    first, again, other = drawn[:6], drawn[6:12], drawn[12:]
+    assert first == again
+    assert len({*first, *other}) == 12  # two batches in each of three updates, two seeds
+
+
 def test_validation_and_logging_do_not_touch_training(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
     """Even where validation draws random numbers, every batch has its own."""
     settings = ["validate_every=4", "log_every=11", "validation.sampling=true", "validation.beam=1", "average=0"]

@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from dynctx.config import Config, load_config
 WORDS = ["the", "cat", "dog", "sees", "big", "red", "house", "tree"]
 # what a run changes on disk; a call that only reads is no moment worth crashing at
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+TIME_LIMIT = 60.0  # seconds that a command may take, on the slowest of machines
 TRAINING: dict[str, Any] = {
     "output": "run",
     "updates": 60,
@@ -195,12 +197,24 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
-            answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
+            answer = wait(request["wait"])
         else:
             answer = os.fork()
             if answer == 0:
                 command(request)
         print(answer, flush=True)
+
+
+def wait(pid: int) -> int:
+    """The exit code; a process that hangs, as one of two may that do not agree, is killed."""
+    deadline = time.monotonic() + TIME_LIMIT
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
 
 
 def command(request: dict[str, Any]) -> None:

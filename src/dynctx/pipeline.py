@@ -42,7 +42,8 @@ def translate_documents(
     for number, document in enumerate(documents):
         units.append([])
         for place, ids in enumerate(model.source.encode(document.sentences)):
-            parts = [ids[i : i + LONGEST] for i in range(0, len(ids), LONGEST)]
+            # an empty line is one unit too: it is not translated, but keeps its place among the candidates
+            parts = [ids[i : i + LONGEST] for i in range(0, len(ids), LONGEST)] or [[]]
             if len(parts) > 1 and warn is not None:
                 warn(
                     f"document {document.id}, sentence {place + 1}: {len(ids)} pieces long, "
@@ -51,14 +52,14 @@ def translate_documents(
             lines.append(Line(number, range(count, count + len(parts))))
             units[-1] += parts
             count += len(parts)
-    texts: list[str] = []
-    if count:
+    texts = [""] * count
+    wanted = np.flatnonzero([len(ids) for document in units for ids in document])
+    if len(wanted):
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         gatherer = Gatherer(store, model.translator.scope, model.device)
-        hypotheses = translate(
-            model.translator, gatherer, np.arange(count), decoding, selector or model.selector, progress
-        )
-        texts = model.target.decode([hypothesis.ids for hypothesis in hypotheses])
+        hypotheses = translate(model.translator, gatherer, wanted, decoding, selector or model.selector, progress)
+        for unit, text in zip(wanted, model.target.decode([hypothesis.ids for hypothesis in hypotheses])):
+            texts[unit] = text
     joiner = "" if model.config.data.target_language in ("zh", "ja") else " "
     translated: list[list[str]] = [[] for _ in documents]
     for line in lines:

@@ -87,6 +87,10 @@ class TranslationRecipe:
         save_model(folder, Model(self.config, self.module, self.source, self.target, about))
 
 
+# what a model and the one it starts from must have in common, or weights of one shape would mean another thing
+SHARED = ("width", "feed_forward", "heads", "encoder_layers", "decoder_layers", "norm", "tie_embeddings")
+
+
 def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwords) -> list[str]:
     """Copy an earlier model's weights; what it does not have starts fresh. Returns what was done, in words."""
     if not folder:
@@ -96,6 +100,12 @@ def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwo
         raise DynctxError(
             f"{folder}: that model has another subword model than the prepared data; they must be the same"
         )
+    for name in SHARED:
+        here, there = getattr(translator.config, name), getattr(earlier.config.model, name)
+        if here != there:
+            raise DynctxError(
+                f"{folder}: that model has model.{name} {there}, the config {here}; they must be the same"
+            )
     own, old = dict(translator.named_parameters()), dict(earlier.translator.named_parameters())
     for name, parameter in old.items():
         if name not in own or own[name].shape != parameter.shape:
