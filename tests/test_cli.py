@@ -100,7 +100,8 @@ def print_scores(tiny_config: Path, stdout: Any) -> subprocess.CompletedProcess[
     """A command that prints a little, which stays in the buffer until the very end."""
     reference = str(tiny_config.parent / "news.tgt")
     command = [sys.executable, "-m", "dynctx.cli", "evaluate", reference, reference, "--json"]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def test_a_closed_pipe_is_no_error(tiny_config: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from scripted import OneProcess, Scripted, script, scripted_config
-from tiny_runs import TIME_LIMIT, Ended, Started, Warm, curve, last_checkpoint, learned, log_of, train_here
+from tiny_runs import TIME_LIMIT, Ended, Started, Warm, curve, last_checkpoint, learned, log_of, reached, train_here
 
 from dynctx.errors import DynctxError
 from dynctx.training.checkpoints import load_tensors
@@ -102,7 +102,7 @@ def test_both_killed_and_started_again(tiny_config: Path, two: Path, warm: Warm,
     output = tmp_path / "run"
     processes = start_two(warm, "train", tiny_config, f"training.output={output}", UPDATES)
     deadline = time.monotonic() + TIME_LIMIT
-    while not (output / "state" / "update-00000014").exists() and time.monotonic() < deadline:
+    while reached(output) < 14 and time.monotonic() < deadline:
         time.sleep(0.001)
     for process in processes:
         process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_runs import Warm, curve, last_checkpoint, learned, train_here
+from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here
 
 from dynctx.errors import DynctxError
 from dynctx.training.loop import Training
@@ -54,14 +55,14 @@ def stopped(interrupted: Path, tmp_path: Path) -> Path:
 
 
 def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    while process.poll() is None and not happened():  # pytest has no time limit, but the run comes to its end
+    while process.poll() is None and not happened():
         time.sleep(0.001)
     assert process.poll() is None, process.communicate()
 
 
 def test_a_real_process_is_killed_and_interrupted(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
-    state = tmp_path / "run" / "state"
-    command = [sys.executable, "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={tmp_path / 'run'}"]
+    output = tmp_path / "run"
+    command = [sys.executable, "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={output}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start() -> subprocess.Popen[str]:
@@ -70,11 +71,11 @@ def test_a_real_process_is_killed_and_interrupted(tiny_config: Path, trained: Pa
 
     process = start()
     # in the middle of a write, where the eye is quick enough
-    wait_for(process, lambda: any(state.glob("partial-*")) or (state / "update-00000014").exists())
+    wait_for(process, lambda: any((output / "state").glob("partial-*")) or reached(output) >= 14)
     process.kill()
     assert process.communicate()[1] == ""
     process = start()
-    wait_for(process, lambda: (state / "update-00000028").exists())
+    wait_for(process, lambda: reached(output) >= 28)
     process.send_signal(signal.SIGINT)  # Ctrl-C
     assert process.communicate()[1] == "dynctx: stopped\n"
     assert process.returncode == 130
@@ -82,7 +83,7 @@ def test_a_real_process_is_killed_and_interrupted(tiny_config: Path, trained: Pa
     out, err = process.communicate()
     assert (process.returncode, err) == (0, "")
     assert "going on from update" in out
-    assert learned(tmp_path / "run") == learned(trained)
+    assert learned(output) == learned(trained)
 
 
 def test_crashes_at_any_change_of_the_disk(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:
@@ -182,20 +183,25 @@ def test_a_damaged_snapshot_is_named(tiny_config: Path, stopped: Path) -> None:
         train_here(tiny_config, stopped, "training.updates=29")
 
 
-def test_a_full_disk(tiny_config: Path, stopped: Path, trained: Path, warm: Warm) -> None:
+@pytest.mark.parametrize("room", ["for the model", "for nothing"])
+def test_a_full_disk(room: str, tiny_config: Path, stopped: Path, trained: Path, warm: Warm) -> None:
     """A limit on the size of files makes writing fail as a full disk does: halfway."""
     before = contents(stopped)
-    checkpoint = (last_checkpoint(stopped) / "state.safetensors").stat().st_size
-    ended = warm.run("train", tiny_config, f"training.output={stopped}", limit=checkpoint - 1000)
+    size = (last_checkpoint(stopped) / "state.safetensors").stat().st_size
+    limit = size - 1000 if room == "for the model" else size // 10
+    ended = warm.run("train", tiny_config, f"training.output={stopped}", limit=limit)
     assert ended.code == 2
-    place = stopped / "state" / "update-00000035"
-    assert ended.err.startswith(f"dynctx: {place}: the checkpoint could not be written: ")
+    if room == "for the model":
+        assert f"dynctx: {stopped}/state/update-00000035: the checkpoint could not be written: " in ended.err
+    else:  # update 30 comes before: its weights, and the model if it is the best
+        assert re.match(rf"dynctx: {stopped}/(model|state/weights-00000030.safetensors): .*could not be ", ended.err)
     assert "File too large" in ended.err and ended.err.count("\n") == 1
     after = contents(stopped)
-    assert {name: after[name] for name in before if name.startswith(("model", "state/update"))} == {
-        name: content for name, content in before.items() if name.startswith(("model", "state/update"))
-    }
-    assert not place.exists() and not list((stopped / "state").glob("partial-*"))
+    kept = [name for name in before if name.startswith("state/update")]
+    if room == "for nothing":
+        kept += [name for name in before if name.startswith("model")]
+    assert kept and all(before[name] == after[name] for name in kept)
+    assert not [name for name in after if "partial" in name or "00000035" in name]
     assert warm.run("train", tiny_config, f"training.output={stopped}").code == 0
     assert learned(stopped) == learned(trained)
 

@@ -109,6 +109,11 @@ def curve(output: Path) -> list[tuple[int, float]]:
     return [(line["update"], line["loss"]) for line in log_of(output) if "loss" in line]
 
 
+def reached(output: Path) -> int:
+    """The update of the last checkpoint; 0 without one. May be asked of a run in progress."""
+    return max((int(place.name[-8:]) for place in (output / "state").glob("update-*")), default=0)
+
+
 def last_checkpoint(output: Path) -> Path:
     return sorted((output / "state").glob("update-*"))[-1]
 
