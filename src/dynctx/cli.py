@@ -29,6 +29,8 @@ Overrides = Annotated[
 
 def main() -> None:
     """Run a command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
+    # threads that wait asleep: by default they spin, and on a machine with other work that costs most of the speed
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # blocks of GPU memory that can grow: without this, batches of many sizes fragment it
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     try:
