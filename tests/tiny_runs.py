@@ -195,6 +195,7 @@ def serve() -> None:
     from lightning.fabric import Fabric  # noqa: F401
     from torch.utils.tensorboard import SummaryWriter  # noqa: F401 (imported once for all)
 
+    import dynctx.cli
     import dynctx.commands
     import dynctx.training.loop
     import dynctx.training.translation  # noqa: F401
