@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 .PHONY: demo test clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python examples/demo.py
 
 test: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples
