@@ -168,7 +168,7 @@ def test_all_checkpoints_damaged(tiny_config: Path, stopped: Path, warm: Warm) -
 def test_what_was_half_written_is_removed(tiny_config: Path, stopped: Path, trained: Path) -> None:
     (stopped / "state" / "partial-00000033").mkdir()
     (stopped / "state" / "partial-00000033" / "state.safetensors").write_bytes(b"half")
-    (stopped / "state" / "weights-00000033.partial").write_bytes(b"half")
+    (stopped / "state" / "finished.partial").write_bytes(b"half")
     (stopped / "model.partial").mkdir()
     with open(stopped / "log.jsonl", "a") as log:
         log.write('{"update": 35, "los')

@@ -93,14 +93,15 @@ class Checkpoints:
     def save_weights(self, update: int, weights: dict[str, Tensor]) -> None:
         """A snapshot for averaging."""
         place = self.folder / f"weights-{update:08d}.safetensors"
-        beside = place.with_suffix(".partial")
+        beside = self.folder / "partial-weights"  # a folder, because safetensors leaves files of its own beside
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            save_tensors(beside, weights)
-            beside.replace(place)
+            beside.mkdir(parents=True, exist_ok=True)
+            save_tensors(beside / place.name, weights)
+            (beside / place.name).replace(place)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}") from None
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
     def snapshots(self, up_to: int | None = None) -> list[Path]:
         found = sorted(self.folder.glob("weights-*.safetensors"))
