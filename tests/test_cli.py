@@ -19,6 +19,7 @@ from tiny_runs import Ended, train_here, write_config, write_corpus
 from dynctx import bench, cli, commands
 from dynctx.config import load_config
 from dynctx.documents import Document
+from dynctx.pipeline import Choice
 from dynctx.files import atomic_write
 from dynctx.model_folder import load_model
 from dynctx.pipeline import translate_documents
@@ -234,11 +235,12 @@ def test_translate_to_jsonl_and_from_it(run: Run, trained: Path, text: Path, tmp
 def test_empty_translations_keep_their_line(
     run: Run, trained: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(model: Any, documents: list[Document], *_: Any, **__: Any) -> list[Document]:
+    def nothing(model: Any, documents: list[Document], *_: Any, **__: Any) -> tuple[list[Document], list[list[Choice]]]:
         found = [["A\n B ", ""], ["C"]] if len(documents[0].sentences) == 2 else [["A"], ["", "C"]]
-        return [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, found)]
+        translated = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, found)]
+        return translated, [[Choice((), {}, None)] * len(d.sentences) for d in documents]
 
-    monkeypatch.setattr(commands, "translate_documents", nothing)
+    monkeypatch.setattr(commands, "translate_and_explain", nothing)
     ended = run("translate", text, "-m", trained)
     assert (ended.code, ended.out) == (0, "A\n\n\nC\n")
     assert ended.err.startswith("dynctx: 1 translations are empty lines") and ".jsonl" in ended.err

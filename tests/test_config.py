@@ -107,8 +107,8 @@ def test_a_text_file_in_its_short_and_long_form() -> None:
             {"training": {"schedule": {"warmups": 1}}},
             "unknown key 'warmups' (did you mean 'warmup'?) in training.schedule",
         ),
-        ({"zzz": 1}, "unknown key 'zzz' (known keys: seed, data, model, training, decoding, runtime)"),
-        ({1: 2}, "unknown key '1' (known keys: seed, data, model, training, decoding, runtime)"),
+        ({"zzz": 1}, "unknown key 'zzz' (known keys: seed, data, model, scorer, training, decoding, runtime)"),
+        ({1: 2}, "unknown key '1' (known keys: seed, data, model, scorer, training, decoding, runtime)"),
         (
             {"data": {"train": [PAIR, PAIR | {"document": 3}]}},
             "unknown key 'document' (did you mean 'documents'?) in data.train[1]",
@@ -366,7 +366,13 @@ def test_yaml_round_trip(data: DataConfig, seed: int, peak: float) -> None:
 def test_yaml_is_for_reading_too() -> None:
     lines = to_yaml(Config(data=DataConfig(folder="数据"))).splitlines()
     assert lines[:3] == ["seed: 1", "data:", "  folder: 数据"]  # in the order of the manual, in its own letters
-    assert [line for line in lines if not line.startswith(" ")][2:] == ["model:", "training:", "decoding:", "runtime:"]
+    assert [line for line in lines if not line.startswith(" ")][2:] == [
+        "model:",
+        "scorer:",
+        "training:",
+        "decoding:",
+        "runtime:",
+    ]
 
 
 # ---- the manual

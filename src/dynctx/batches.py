@@ -56,6 +56,8 @@ class Batch:
     context: Context | None  # [R, N]
     present: Tensor  # [n, scope] which candidates exist
     target_tokens: int
+    numbers: Ints  # [n] the same as `sentences`, known to the host
+    origin: Gatherer  # the corpus they stand in
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -138,7 +140,7 @@ class Gatherer:
         context = self._context(sentences, tokens[2], rows, shape.context) if self.scope else None
         distances = torch.arange(1, self.scope + 1, device=self.device)
         present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
-        return Batch(sentences, source, target, prefix, context, present, plan.target_tokens)
+        return Batch(sentences, source, target, prefix, context, present, plan.target_tokens, plan.sentences, self)
 
     def _context(self, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
         first = self.document_starts[sentences]

@@ -26,6 +26,11 @@ Overrides = Annotated[
     Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Settings laid over the config.")  # noqa: UP045
 ]
 
+SelectorName = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--selector", help="none, full, previous N, probability-first, ...; default: as trained."),
+]
+
 
 def main() -> None:
     """Run a command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
@@ -99,12 +104,28 @@ def translate(
     int8: Annotated[
         bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")
     ] = False,
+    selector: SelectorName = None,
+    explain: Annotated[Optional[Path], typer.Option(help="Write the context of each sentence here (.jsonl).")] = None,  # noqa: UP045
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Translate documents, line by line in their order."""
     from dynctx.commands import translate_files
 
-    translate_files(files, model, output, beam, batch, sample, temperature, seed, int8, device)
+    translate_files(files, model, output, beam, batch, sample, temperature, seed, int8, device, selector, explain)
+
+
+@app.command()
+def select(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents.")],
+    model: Annotated[Path, typer.Option("--model", "-m", help="Model folder.")],
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,  # noqa: UP045
+    selector: SelectorName = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Show which earlier sentences each sentence would be translated with, as JSON lines."""
+    from dynctx.commands import select_context
+
+    select_context(files, model, output, selector, device)
 
 
 @app.command()
@@ -149,6 +170,7 @@ def test(
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Keep the translations (.jsonl).")] = None,  # noqa: UP045
     beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
     batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
+    selector: SelectorName = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Translate a prepared test set and score it; prints JSON."""
@@ -156,7 +178,7 @@ def test(
 
     from dynctx.commands import test_model
 
-    print(json.dumps(test_model(model, split, data, output, beam, batch, device), ensure_ascii=False))
+    print(json.dumps(test_model(model, split, data, output, beam, batch, device, selector), ensure_ascii=False))
 
 
 @app.command()

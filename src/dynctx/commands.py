@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from dynctx.documents import HEAD_LINES, Document, detect_format, read_documents
 from dynctx.errors import DynctxError
 from dynctx.files import atomic_write, read_lines, split_suffixes
 from dynctx.linear import to_int8
-from dynctx.model_folder import find_model, load_model
-from dynctx.pipeline import translate_documents
+from dynctx.model_folder import Model, build_scorer, find_model, join, load_model
+from dynctx.pipeline import Choice, select_documents, translate_and_explain, translate_documents
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
 from dynctx.translators import build_translator
@@ -45,6 +45,8 @@ def translate_files(
     seed: int,
     int8: bool,
     device: str,
+    selector: str | None = None,
+    explain: Path | None = None,
 ) -> None:
     """Read everything before translating anything, and write only when all is done."""
     texts = [Text.read(str(file)) for file in files]
@@ -60,7 +62,12 @@ def translate_files(
         to_int8(model.translator)
     torch.manual_seed(seed)
     with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
-        translated = translate_documents(model, documents, decoding, progress=advance, warn=warn)
+        translated, choices = translate_and_explain(
+            model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
+        )
+    if explain is not None:
+        with atomic_write(explain) as file:
+            file.writelines(f"{line}\n" for line in explained(documents, choices, translated))
     if output is not None and split_suffixes(output)[0] == ".jsonl":
         write_jsonl(translated, output)
         return
@@ -71,6 +78,45 @@ def translate_files(
     else:
         with atomic_write(output) as file:
             file.write(content)
+
+
+def select_context(files: Sequence[Path], folder: Path, output: Path | None, selector: str | None, device: str) -> None:
+    """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
+    documents = [document for file in files for document in Text.read(str(file)).documents]
+    model = load_model(folder, pick_device(device))
+    with precision(model.device):
+        choices = select_documents(model, documents, selector_of(model, selector))
+    lines = [f"{line}\n" for line in explained(documents, choices)]
+    if output is None:
+        sys.stdout.writelines(lines)
+    else:
+        with atomic_write(output) as file:
+            file.writelines(lines)
+
+
+def selector_of(model: Model, name: str | None) -> Any:
+    return model.selector if name is None else model.choose(name)
+
+
+def explained(
+    documents: Sequence[Document], choices: list[list[Choice]], translated: Sequence[Document] | None = None
+) -> Iterator[str]:
+    """A JSON line for each sentence, in order."""
+    for number, (document, chosen) in enumerate(zip(documents, choices)):
+        for place, (sentence, choice) in enumerate(zip(document.sentences, chosen)):
+            record: dict[str, Any] = {"document": document.id, "sentence": place + 1, "text": sentence}
+            if translated is not None:
+                record["translation"] = translated[number].sentences[place]
+            record["selected"] = list(choice.selected)
+            distances = sorted(set(choice.selected) | set(choice.probabilities))
+            record["candidates"] = [
+                {"distance": distance, "text": document.sentences[place - distance]}
+                | ({"probability": round(choice.probabilities[distance], 6)} if choice.probabilities else {})
+                for distance in distances
+            ]
+            if choice.non is not None:
+                record["non"] = round(choice.non, 6)
+            yield json.dumps(record, ensure_ascii=False)
 
 
 @dataclasses.dataclass
@@ -131,7 +177,7 @@ def describe(place: Path) -> dict[str, Any]:
     if place.is_dir():
         folder = find_model(place)
         model = load_model(folder)
-        config, translator, about = model.config, model.translator, model.about
+        config, network, about = model.config, model.network, model.about
         size = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
         vocabulary = (len(model.source), len(model.target))
     else:
@@ -143,14 +189,14 @@ def describe(place: Path) -> dict[str, Any]:
         except DynctxError:  # not prepared yet: the size that was asked for
             vocabulary = (config.data.vocabulary, config.data.vocabulary)
         with torch.device("meta"):
-            translator = build_translator(config.model, *vocabulary)
+            network = join(build_translator(config.model, *vocabulary), build_scorer(config))
     return {
         "kind": config.model.kind,
         "languages": [config.data.source_language, config.data.target_language],
         "vocabulary": {"source": vocabulary[0], "target": vocabulary[1], "joint": config.data.joint},
         "parameters": {
             name: {"trainable": trainable, "frozen": frozen}
-            for name, (trainable, frozen) in count_parameters(translator).items()
+            for name, (trainable, frozen) in count_parameters(network).items()
         },
         "bytes_on_disk": size,
         "model": to_dict(config.model),
@@ -188,7 +234,14 @@ def show_info(place: Path, as_json: bool) -> None:
 
 
 def test_model(
-    folder: Path, split: str, data: Path | None, output: Path | None, beam: int | None, batch: int | None, device: str
+    folder: Path,
+    split: str,
+    data: Path | None,
+    output: Path | None,
+    beam: int | None,
+    batch: int | None,
+    device: str,
+    selector: str | None = None,
 ) -> dict[str, Any]:
     """Translate a prepared dev or test set with its model and score it; the translations can be kept."""
     from dynctx.evaluation.bleu import corpus_bleu, corpus_chrf, document_bleu
@@ -199,7 +252,8 @@ def test_model(
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
     with bar(sum(len(source.sentences) for source, _ in pairs)) as advance, precision(model.device):
         sources = [source for source, _ in pairs]
-        translated = translate_documents(model, sources, decoding, progress=advance, warn=warn)
+        chosen = selector_of(model, selector)
+        translated = translate_documents(model, sources, decoding, chosen, progress=advance, warn=warn)
     language = model.config.data.target_language or "en"
     hypotheses = [sentence for document in translated for sentence in document.sentences]
     references = [sentence for _, target in pairs for sentence in target.sentences]
@@ -214,6 +268,7 @@ def test_model(
         "model": str(folder),
         "split": split,
         "beam": decoding.beam,
+        "selector": chosen.name,
         "sentences": len(references),
         "scores": {score.name: round(score.value, 2) for score in scores},
         "signatures": {score.name: score.signature for score in scores},

@@ -84,6 +84,7 @@ class ModelConfig:
 class ScorerConfig:
     """The context scorer: L1 layers over each pair of sentences, L2 over the candidates of one sentence."""
 
+    enabled: bool = False
     pair_layers: int = 2
     set_layers: int = 2
     dropout: float = 0.1
@@ -157,6 +158,7 @@ class Config:
     seed: int = 1
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -353,6 +355,14 @@ def check(config: Config, where: str) -> None:
         rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
         rules.append((decoding.temperature > 0, "temperature must be above 0"))
         rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
+    scorer = config.scorer
+    rules += [
+        (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),
+        (scorer.set_layers >= 0, "scorer.set_layers must not be negative"),
+        (0 <= scorer.dropout < 1, "scorer.dropout must lie in [0, 1)"),
+        (scorer.temperature > 0, "scorer.temperature must be above 0"),
+        (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
+    ]
     for name in ("dropout", "attention_dropout", "relu_dropout"):
         rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
     for holds, message in rules:

@@ -22,6 +22,7 @@ from dynctx.config import Config, parse_config, read_yaml, to_yaml
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
 from dynctx.prepare import load_subwords, save_subwords
+from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
@@ -37,20 +38,46 @@ class Model:
     source: Subwords
     target: Subwords
     about: dict[str, Any] = field(default_factory=dict)
+    scorer: Scorer | None = None
 
     @property
     def selector(self) -> Selector:
         """What chooses the context where nothing else is asked for: as in training."""
-        return parse_selector(self.config.decoding.selector or self.config.training.selector, self.config.seed)
+        return self.choose(self.config.decoding.selector or self.config.training.selector)
+
+    def choose(self, selector: str) -> Selector:
+        """A selector by its name; the learned ones ask this model's scorer."""
+        probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
+        return parse_selector(selector, self.config.seed, probabilities)
+
+    @property
+    def network(self) -> nn.Module:
+        return join(self.translator, self.scorer)
 
     @property
     def device(self) -> torch.device:
         return self.translator.target_embedding.weight.device
 
 
+class Network(nn.Module):
+    """A translator and its context scorer, as one thing to train and to save."""
+
+    def __init__(self, translator: SentNmt, scorer: Scorer) -> None:
+        super().__init__()
+        self.translator, self.scorer = translator, scorer
+
+
+def join(translator: SentNmt, scorer: Scorer | None) -> nn.Module:
+    return translator if scorer is None else Network(translator, scorer)
+
+
+def named(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Every parameter once, under its first name, which a translator's has whether or not a scorer stands beside."""
+    return {name.removeprefix("translator."): parameter for name, parameter in module.named_parameters()}
+
+
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """Every parameter once, under its first name: tied weights are stored once."""
-    return {name: parameter.detach() for name, parameter in module.named_parameters()}
+    return {name: parameter.detach() for name, parameter in named(module).items()}
 
 
 def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31) -> None:
@@ -67,7 +94,7 @@ def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = 
         with atomic_write(beside / "about.json") as file:
             json.dump(model.about, file, indent=1, ensure_ascii=False)
         (beside / "README.md").write_text(card(model), encoding="utf-8")
-        save_weights(beside, weights_of(model.translator), dtype, shard_bytes)
+        save_weights(beside, weights_of(model.network), dtype, shard_bytes)
         shutil.rmtree(old, ignore_errors=True)
         if folder.exists():
             folder.rename(old)
@@ -122,7 +149,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str) -> None:
     """Copy weights into a module; every name and shape must fit."""
-    own = dict(module.named_parameters())
+    own = named(module)
     missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     if missing or extra:
         names = ", ".join((missing or extra)[:3])
@@ -151,7 +178,9 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     config = parse_config(read_yaml(place / "config.yaml"), where=at(place / "config.yaml"))
     source, target = load_subwords(place)
     translator = build_translator(config.model, len(source), len(target))
-    put_weights(translator, load_weights(place), place)
+    scorer = build_scorer(config)
+    network = join(translator, scorer)
+    put_weights(network, load_weights(place), place)
     about = {}
     if (place / "about.json").exists():
         try:
@@ -160,7 +189,15 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
             raise DynctxError(f"{at(place / 'about.json')}: damaged (not JSON)") from None
         if not isinstance(about, dict):
             raise DynctxError(f"{at(place / 'about.json')}: damaged (not a JSON object)")
-    return Model(config, translator.to(device).eval(), source, target, about)
+    network.to(device).eval()
+    return Model(config, translator, source, target, about, scorer)
+
+
+def build_scorer(config: Config) -> Scorer | None:
+    model = config.model
+    if not config.scorer.enabled:
+        return None
+    return Scorer(config.scorer, model.width, model.feed_forward, model.heads, model.scope)
 
 
 def card(model: Model) -> str:

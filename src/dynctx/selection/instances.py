@@ -31,8 +31,8 @@ class Instances:
     present: Tensor  # [n, scope + 1]
 
 
-def gather_instances(gatherer: Gatherer, sentences: np.ndarray, batch: Batch) -> Instances:
-    """The instances of a batch whose sentences have these numbers in the store (known to the host too)."""
+def gather_instances(batch: Batch) -> Instances:
+    gatherer, sentences = batch.origin, batch.numbers
     scope, device = gatherer.scope, gatherer.device
     count = len(sentences)
     lengths = np.diff(gatherer.store.source_starts)  # EOS included

@@ -7,13 +7,16 @@ score (eq. 2), a softmax over a sentence's candidates the probability of selecti
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
+from dynctx.batches import Batch
 from dynctx.config import ScorerConfig
 from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
 from dynctx.linear import Linear
-from dynctx.selection.instances import Instances
+from dynctx.selection.instances import Instances, gather_instances
 
 
 class Scorer(nn.Module):
@@ -24,6 +27,7 @@ class Scorer(nn.Module):
     def __init__(self, config: ScorerConfig, width: int, feed_forward: int, heads: int, scope: int) -> None:
         super().__init__()
         self.config, self.scope = config, scope
+        self.dropout = nn.Dropout(config.dropout)
         sizes = LayerSizes(width, feed_forward, heads, "post", config.dropout)
         self.pair_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.pair_layers))
         self.set_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.set_layers))
@@ -39,7 +43,7 @@ class Scorer(nn.Module):
         `independent` keeps each candidate to itself in the upper layers, as while learning from pseudo labels.
         """
         packed = instances.packed
-        x = embedding(packed.ids, packed.position, packed.ids.shape[1])
+        x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1]))
         mask = same_sentence(packed.sentence, packed.sentence)
         for layer in self.pair_layers:
             x = layer(x, mask)
@@ -58,13 +62,25 @@ class Scorer(nn.Module):
         return (scores / self.config.temperature).masked_fill(~present, -torch.inf).softmax(dim=1)
 
 
+def judge(scorer: Scorer, embedding: Embedding) -> Callable[[Batch], Tensor]:
+    """What a learned selector asks: P_select [n, scope + 1] of a batch, without dropout and without gradient."""
+
+    @torch.no_grad()
+    def probabilities(batch: Batch) -> Tensor:
+        scorer.eval()
+        instances = gather_instances(batch)
+        return scorer.probabilities(scorer(instances, embedding), instances.present)
+
+    return probabilities
+
+
 def probability_first(probabilities: Tensor) -> Tensor:
     """[n, scope + 1] -> [n, scope]: every candidate more probable than NON."""
     return probabilities[:, :-1] > probabilities[:, -1:]
 
 
 def size_first(probabilities: Tensor, present: Tensor, size: int) -> Tensor:
-    """[n, scope + 1] -> [n, scope]: the `size` most probable candidates, NON left aside; all, where fewer exist."""
-    candidates = probabilities[:, :-1].masked_fill(~present[:, :-1], -1.0)
+    """[n, scope + 1], [n, scope] -> [n, scope]: the `size` most probable candidates (all, where fewer exist)."""
+    candidates = probabilities[:, :-1].masked_fill(~present, -1.0)
     rank = candidates.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    return present[:, :-1] & (rank < size)
+    return present & (rank < size)

@@ -1,4 +1,4 @@
-"""Selectors that need no learning: which candidates a translator gets, as a boolean [n, scope].
+"""Selectors: which candidates a translator gets, as a boolean [n, scope].
 
 Column j is the sentence at distance j + 1. A candidate that does not exist is never selected. Random selections
 depend on (seed, draw, sentence) and not on the batch, so they are the same however sentences are batched.
@@ -6,6 +6,7 @@ depend on (seed, draw, sentence) and not on the batch, so they are the same howe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from dynctx.batches import Batch
 from dynctx.errors import DynctxError
+from dynctx.selection.scorer import probability_first, size_first
 
-FORMS = "none, full, previous N, random N, random subset"
+FORMS = "none, full, previous N, random N, random subset, probability-first, size-first N"
 
 
 class Selector(Protocol):
@@ -56,6 +58,23 @@ class Random:
         return present & (rank < self.n)
 
 
+class Judged:
+    """By the probabilities of a scorer: probability-first, or size-first where a size is given."""
+
+    def __init__(self, probabilities: Callable[[Batch], Tensor], size: int | None = None) -> None:
+        self.probabilities, self.size = probabilities, size
+        self.name = "probability-first" if size is None else f"size-first {size}"
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        return self.choose(self.probabilities(batch), batch.present)
+
+    def choose(self, probabilities: Tensor, present: Tensor) -> Tensor:
+        """[n, scope + 1], [n, scope] -> [n, scope]"""
+        if self.size is None:
+            return probability_first(probabilities)
+        return size_first(probabilities, present, self.size)
+
+
 def uniform(sentences: Tensor, count: int, seed: int, draw: int) -> Tensor:
     """[n, count] numbers in [0, 1), a hash of (seed, draw, sentence, column): splitmix64 in int64 arithmetic."""
     column = torch.arange(count, device=sentences.device)
@@ -71,16 +90,24 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & (2**33 - 1))
 
 
-def parse_selector(text: str, seed: int) -> Selector:
-    """A selector from its name in a config or on the command line."""
+def parse_selector(text: str, seed: int, judge: Callable[[Batch], Tensor] | None = None) -> Selector:
+    """A selector from its name in a config or on the command line. judge: what a scorer says, if there is one."""
     words = text.split()
+    if words == ["probability-first"] or (words[:1] == ["size-first"] and is_size(words[1:])):
+        if judge is None:
+            raise DynctxError(f"selector {text!r}: this model has no context scorer")
+        return Judged(judge, int(words[1]) if len(words) == 2 else None)
     if words == ["none"]:
         return Previous(0)
     if words == ["full"]:
         return Previous(None)
     if words == ["random", "subset"]:
         return Random(None, seed)
-    if len(words) == 2 and words[0] in ("previous", "random") and words[1].isdecimal() and int(words[1]) > 0:
+    if words[:1] in (["previous"], ["random"]) and is_size(words[1:]):
         n = int(words[1])
         return Previous(n) if words[0] == "previous" else Random(n, seed)
     raise DynctxError(f"selector {text!r}: expected one of: {FORMS}")
+
+
+def is_size(words: list[str]) -> bool:
+    return len(words) == 1 and words[0].isdecimal() and int(words[0]) > 0

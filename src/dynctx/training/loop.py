@@ -23,7 +23,7 @@ from dynctx.batches import Plan
 from dynctx.config import Config, ScheduleConfig, parse_config, to_dict
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.model_folder import weights_of
+from dynctx.model_folder import named, weights_of
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
 from dynctx.training.reporting import Reporter, check_finite
 
@@ -313,7 +313,7 @@ class Training:
         return record
 
     def try_average(self, files: list[Path]) -> dict[str, Any]:
-        own = {name: parameter.detach().clone() for name, parameter in self.recipe.module.named_parameters()}
+        own = {name: weight.clone() for name, weight in weights_of(self.recipe.module).items()}
         self._put(average(files))
         scores = self.evaluate()
         better = scores["score"] > self.best["score"]
@@ -331,7 +331,7 @@ class Training:
 
     def _put(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
-            for name, parameter in self.recipe.module.named_parameters():
+            for name, parameter in named(self.recipe.module).items():
                 parameter.copy_(weights[name])
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dynctx.config import TrainingConfig
 from dynctx.errors import DynctxError, at
+from dynctx.model_folder import named
 
 
 class Reporter:
@@ -160,7 +161,7 @@ def check_finite(update: int, loss: float) -> None:
 def count_parameters(module: nn.Module) -> dict[str, tuple[int, int]]:
     """{part: (trainable, frozen)} by the first part of each name, and their total. Tied weights count once."""
     counts: dict[str, list[int]] = {}
-    for name, parameter in module.named_parameters():
+    for name, parameter in named(module).items():
         part = counts.setdefault(name.split(".")[0], [0, 0])
         part[0 if parameter.requires_grad else 1] += parameter.numel()
     counts["total"] = [sum(part[k] for part in counts.values()) for k in (0, 1)]
