@@ -19,10 +19,9 @@ from tiny_runs import Ended, train_here, write_config, write_corpus
 from dynctx import bench, cli, commands
 from dynctx.config import load_config
 from dynctx.documents import Document
-from dynctx.pipeline import Choice
 from dynctx.files import atomic_write
 from dynctx.model_folder import load_model
-from dynctx.pipeline import translate_documents
+from dynctx.pipeline import Choice, translate_documents
 
 pytest_plugins = ("tiny_fixtures",)
 
