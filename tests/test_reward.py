@@ -7,13 +7,18 @@ import math
 import pytest
 import torch
 
-from dynctx.selection.reward import rewards, token_costs
+from dynctx.selection.reward import rewards as of_costs
+from dynctx.selection.reward import token_costs
 
 A = [0.5, 0.3, 0.2]  # P1 = 0.5, P2 = 0.3: P1 / (P1 - P2) = 2.5
 
 
 def logits(*rows: list[float]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64).log()
+
+
+def rewards(logits: torch.Tensor, ids: torch.Tensor, sentence: torch.Tensor, count: int) -> torch.Tensor:
+    return of_costs(token_costs(logits, ids), sentence, count)
 
 
 def test_cost_of_each_word_of_one_distribution() -> None:

@@ -25,7 +25,7 @@ DOCUMENTS: Documents = [
 def instances_of(sentences: list[int], documents: Documents = DOCUMENTS) -> Instances:
     gatherer = Gatherer(TokenStore.from_ids(documents), SCOPE)
     numbers = np.array(sentences)
-    return gather_instances(gatherer.one_per_row(numbers))
+    return gather_instances(gatherer, numbers)
 
 
 def read(instances: Instances, number: int, column: int) -> list[int]:

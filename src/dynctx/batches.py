@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,8 @@ class Context(Packed):
     """The candidate sentences of every sentence of a batch, oldest first, in the row their sentence lies in.
 
     `slot` is distance - 1 of the candidate a token belongs to; each candidate ends in its EOS. A sentence without
-    candidates (the first of a document) has a lone EOS here, with slot `scope`.
+    candidates (the first of a document) has a lone EOS here, with slot `scope`. Where the plan of a batch says which
+    candidates will be selected, only those are here, and what nobody will look at costs nothing.
     """
 
     slot: Tensor  # [R, L]
@@ -61,6 +63,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.sentences)
+
+    def target_lengths(self) -> Tensor:
+        """[n] of the references in the corpus, EOS not counted."""
+        starts = self.origin.target_starts
+        return starts[self.sentences + 1] - starts[self.sentences] - 1
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,8 @@ class Plan:
     row: Ints  # [n]
     offsets: Ints  # [3, n] where a sentence's source, target and context begin in its row
     lengths: Ints  # [3, n]
+    chosen: NDArray[np.bool_] | None = None  # [n, scope] the candidates to bring along; None: all
+    targets: Ints | None = None  # [target tokens] all targets end to end, in place of the corpus' own
 
     @property
     def target_tokens(self) -> int:
@@ -120,9 +129,9 @@ class Gatherer:
 
     def gather(self, plan: Plan, shape: Shape) -> Batch:
         """Lay the planned sentences into rows. No value is read back to the host."""
-        sentences = self._to_device(plan.sentences)
-        row, offsets = self._to_device(plan.row), self._to_device(plan.offsets)
-        lengths = self._to_device(plan.lengths)
+        sentences = self.to_device(plan.sentences)
+        row, offsets = self.to_device(plan.row), self.to_device(plan.offsets)
+        lengths = self.to_device(plan.lengths)
         totals = [int(total) for total in plan.lengths.sum(1)]
         tokens = [
             _Tokens.lay(lengths[k], row, offsets[k], width, total)
@@ -131,18 +140,27 @@ class Gatherer:
         rows = shape.rows
         source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
         source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
-        target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
-        target_ids = _unsigned(self.target[target_at])
+        if plan.targets is None:
+            target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
+            target_ids = _unsigned(self.target[target_at])
+        else:
+            target_ids = self.to_device(plan.targets)
         target = tokens[1].packed(target_ids, rows, shape.target)
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
-        context = self._context(sentences, tokens[2], rows, shape.context) if self.scope else None
+        context = self._context(plan, sentences, tokens[2], rows, shape.context) if self.scope else None
         distances = torch.arange(1, self.scope + 1, device=self.device)
         present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
         return Batch(sentences, source, target, prefix, context, present, plan.target_tokens, plan.sentences, self)
 
-    def _context(self, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
+    def _context(self, plan: Plan, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
+        ids, slot = self._all(sentences, tokens) if plan.chosen is None else self._some(plan, tokens)
+        packed = tokens.packed(ids, rows, width)
+        return Context(packed.ids, packed.sentence, packed.position, tokens.scatter(slot, rows, width, -1))
+
+    def _all(self, sentences: Tensor, tokens: _Tokens) -> tuple[Tensor, Tensor]:
+        """Ids and slots of all candidates' tokens, which lie in one range of the store."""
         first = self.document_starts[sentences]
         oldest = torch.maximum(sentences - self.scope, first)  # [n]
         begin = self.source_starts[oldest]
@@ -153,28 +171,48 @@ class Gatherer:
         # the sentence a token belongs to: the last start not after it
         owner = torch.searchsorted(self.source_starts, at, right=True) - 1
         slot = sentences[tokens.sentence] - owner - 1  # distance - 1
-        slot = torch.where(empty, self.scope, slot)
-        packed = tokens.packed(ids, rows, width)
-        return Context(packed.ids, packed.sentence, packed.position, tokens.scatter(slot, rows, width, -1))
+        return ids, torch.where(empty, self.scope, slot)
 
-    def one_per_row(self, sentences: NDArray[np.int64], multiple: int = 8) -> Batch:
-        """The sentences as a padded batch, one a row: the form that decoding takes."""
-        lengths = self.lengths_of(sentences)
+    def _some(self, plan: Plan, tokens: _Tokens) -> tuple[Tensor, Tensor]:
+        """Ids and slots of the chosen candidates' tokens; a lone EOS where none is chosen."""
+        assert plan.chosen is not None
+        none = ~plan.chosen.any(axis=1, keepdims=True)
+        oldest_first = np.concatenate([none, plan.chosen[:, ::-1]], axis=1)
+        number, column = np.nonzero(oldest_first)  # column 0: nothing chosen; then distances scope .. 1
+        slot = np.where(column == 0, self.scope, self.scope - column)
+        starts = self.store.source_starts
+        candidate = plan.sentences[number] - slot - 1
+        begin = np.where(column == 0, 0, starts[candidate])
+        length = np.where(column == 0, 1, starts[candidate + 1] - starts[candidate])
+        nowhere = self.to_device(np.zeros_like(length))
+        parts = _Tokens.lay(self.to_device(length), nowhere, nowhere, 0, int(length.sum()))
+        slots = self.to_device(slot)[parts.sentence]
+        ids = _unsigned(self.source[self.to_device(begin)[parts.sentence] + parts.position])
+        return torch.where(slots == self.scope, EOS, ids), slots
+
+    def one_per_row(self, sentences: Ints, chosen: NDArray[np.bool_] | None = None, multiple: int = 8) -> Batch:
+        """The sentences as a padded batch, one a row: the form that decoding takes. chosen [n, scope]: as in a plan."""
+        lengths = self.lengths_of(sentences, chosen)
         widths = [-(-int(lengths[k].max()) // multiple) * multiple for k in range(3)]
-        plan = Plan(sentences, np.arange(len(sentences)), np.zeros_like(lengths), lengths)
+        plan = Plan(sentences, np.arange(len(sentences)), np.zeros_like(lengths), lengths, chosen)
         return self.gather(plan, Shape(len(sentences), *widths))
 
-    def lengths_of(self, sentences: NDArray[np.int64]) -> Ints:
+    def lengths_of(self, sentences: Ints, chosen: NDArray[np.bool_] | None = None) -> Ints:
+        """[3, n] lengths of source, target and context, the context being all candidates or those chosen [n, scope]."""
         starts, targets = self.store.source_starts, self.store.target_starts
         context = np.zeros(len(sentences), np.int64)
-        if self.scope:
+        if self.scope and chosen is not None:
+            candidate = np.maximum(sentences[:, None] - np.arange(1, self.scope + 1), 0)
+            context = np.maximum(((starts[candidate + 1] - starts[candidate]) * chosen).sum(1), 1)
+        elif self.scope:
             firsts = self.firsts[sentences]
             context = np.maximum(starts[sentences] - starts[np.maximum(sentences - self.scope, firsts)], 1)
         return np.stack(
             [starts[sentences + 1] - starts[sentences], targets[sentences + 1] - targets[sentences], context]
         )
 
-    def _to_device(self, array: NDArray[np.int64]) -> Tensor:
+    def to_device(self, array: NDArray[Any]) -> Tensor:
+        """A host array as a tensor on the device, without waiting."""
         tensor = torch.from_numpy(array)
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
@@ -217,7 +255,9 @@ def _unsigned(tokens: Tensor) -> Tensor:
     return ids & 0xFFFF if tokens.dtype == torch.int16 else ids
 
 
-def choose_shape(lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, row_length: int = 0) -> Shape:
+def choose_shape(
+    lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, row_length: int = 0, multiple: int = 8
+) -> Shape:
     """The one shape of a run: rows wide enough for the longest sentence, sides in proportion to the corpus.
 
     `batch_tokens` counts every position of a batch: source, target and context.
@@ -226,9 +266,9 @@ def choose_shape(lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, ro
     if kept.shape[1] == 0:
         raise DynctxError("no sentence pair of the training data is fit for training (see the data card)")
     longest, mean = kept.max(1), kept.mean(1)
-    target = max(_round_up(longest[1]), row_length or min(128, _round_up(int(longest[1]) * 4)))
+    target = max(_round_up(longest[1], multiple), row_length or min(128, _round_up(int(longest[1]) * 4, multiple)))
     # a little more than in proportion: the target, which the softmax makes dear, should be what fills first
-    widths = [max(_round_up(longest[k]), _round_up(1.1 * target * mean[k] / mean[1])) for k in (0, 2)]
+    widths = [_round_up(max(longest[k], 1.1 * target * mean[k] / mean[1]), multiple) for k in (0, 2)]
     rows = max(1, batch_tokens // (target + sum(widths)))
     return Shape(rows, widths[0], target, widths[1])
 
@@ -265,6 +305,30 @@ def plan_epoch(
     ]
     rng.shuffle(plans)
     return plans
+
+
+def plan_pairs(
+    gatherer: Gatherer,
+    sentences: Ints,
+    chosen: NDArray[np.bool_],
+    batch_tokens: int,
+    lengths: Ints | None = None,
+) -> tuple[list[Plan], Shape]:
+    """Sentences [m], each with its own choice of context [m, scope], packed in their order into batches of one shape.
+
+    A sentence may come many times, with another context each time. lengths [3, m]: where targets are not the corpus'.
+    """
+    lengths = gatherer.lengths_of(sentences, chosen) if lengths is None else lengths
+    shape = choose_shape(lengths, np.ones(len(sentences), np.bool_), batch_tokens, multiple=32)
+    row, offsets = fill_rows(lengths, np.array([shape.source, shape.target, shape.context]))
+    used = int(row[-1]) + 1
+    if used < shape.rows:  # one batch holds them all: no more rows than it takes, in steps to keep the shapes few
+        shape = replace(shape, rows=min(shape.rows, _round_up(used, max(1, 2 ** (used.bit_length() - 1) // 8))))
+    firsts = np.searchsorted(row, np.arange(0, used, shape.rows))
+    return [
+        Plan(sentences[a:b], row[a:b] - row[a], offsets[:, a:b], lengths[:, a:b], chosen[a:b])
+        for a, b in pairwise([*firsts.tolist(), len(sentences)])
+    ], shape
 
 
 def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:

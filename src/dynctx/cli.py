@@ -81,6 +81,17 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def label(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Judge each candidate of each sentence by itself: pseudo labels, from which a context scorer first learns."""
+    from dynctx.config import load_config
+
+    settings = load_config(config, overrides or [])
+    from dynctx.commands import label_corpus
+
+    label_corpus(settings)
+
+
+@app.command()
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
     """Train a model; the same command again goes on where it was stopped."""
     from dynctx.config import load_config

@@ -34,6 +34,22 @@ def train_model(config: Config) -> None:
     training.run(config)
 
 
+def label_corpus(config: Config) -> None:
+    """Pseudo labels for train and dev, alone or as one of torchrun's processes."""
+    from dynctx.selection.pseudo_labels import label
+    from dynctx.training.loop import make_fabric
+
+    if not config.labels.model:
+        raise DynctxError("labels.model is missing: the model that judges the candidates")
+    fabric = make_fabric(config)
+    model = load_model(config.labels.model, fabric.device)
+    if not model.translator.scope:
+        raise DynctxError(f"{config.labels.model}: a model that reads no context cannot judge it")
+    say = print if fabric.global_rank == 0 else lambda text: None
+    with torch.no_grad(), fabric.autocast():
+        label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)
+
+
 def translate_files(
     files: Sequence[Path],
     folder: Path,

@@ -93,6 +93,34 @@ class ScorerConfig:
 
 
 @dataclass
+class LabelsConfig:
+    """Pseudo labels: which single candidates help a translator, from which the scorer first learns."""
+
+    model: str = ""
+    folder: str = "labels"
+    kind: Literal["likelihood", "bleu"] = "likelihood"
+    margin: float = 0.0
+    batch_tokens: int = 32768
+
+
+@dataclass
+class ReinforceConfig:
+    """Self-critical training of the scorer, and of the translator with it."""
+
+    strategy: str = "probability-first"
+    estimator: Literal["self-critical", "rloo", "exact"] = "self-critical"
+    law: Literal["sequential", "independent"] = "sequential"
+    sampling: Literal["include_non", "match_size"] = "include_non"
+    samples: int = 4
+    alpha: float = 0.75
+    scorer_only: bool = False
+    generation: Literal["sample", "greedy"] = "sample"
+    temperature: float = 1.0
+    entropy_bonus: float = 0.0
+    reward_tokens: int = 65536
+
+
+@dataclass
 class ScheduleConfig:
     """Learning rate: `inverse_sqrt` rises linearly to `peak` over `warmup` updates, then falls as 1/sqrt."""
 
@@ -118,6 +146,7 @@ class DecodingConfig:
 class TrainingConfig:
     """One run of the training loop."""
 
+    stage: Literal["translation", "scorer", "reinforce"] = "translation"
     output: str = "runs/model"
     init: str = ""
     freeze: Literal["auto", "nothing", "base"] = "auto"
@@ -159,6 +188,8 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    labels: LabelsConfig = field(default_factory=LabelsConfig)
+    reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -355,8 +386,14 @@ def check(config: Config, where: str) -> None:
         rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
         rules.append((decoding.temperature > 0, "temperature must be above 0"))
         rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
-    scorer = config.scorer
+    scorer, labels, reinforce = config.scorer, config.labels, config.reinforce
+    learned = training.stage != "translation"
     rules += [
+        (not learned or model.kind != "sentence", f"training.stage: {training.stage} needs a model that reads context"),
+        (labels.margin >= 0, "labels.margin must not be negative"),
+        (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
+        (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
+        (reinforce.temperature > 0, "reinforce.temperature must be above 0"),
         (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),
         (scorer.set_layers >= 0, "scorer.set_layers must not be negative"),
         (0 <= scorer.dropout < 1, "scorer.dropout must lie in [0, 1)"),

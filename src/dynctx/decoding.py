@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
+from dynctx.corpus import Ints
 from dynctx.selection.strategies import Selector
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
@@ -208,18 +209,33 @@ def translate(
     lengths = gatherer.lengths_of(sentences)[0]
     for chosen in batches_by_length(lengths, config.batch_sentences):
         batch = gatherer.one_per_row(sentences[chosen])
-        limits = torch.from_numpy(lengths[chosen] - 1 + config.max_extra).to(gatherer.device)  # EOS not counted
-        for place, hypothesis in zip(chosen.tolist(), search(model, batch, selector, limits, config)):
+        limits = gatherer.to_device(lengths[chosen] - 1 + config.max_extra)  # EOS not counted
+        for place, hypothesis in zip(chosen.tolist(), search(model, batch, selector.select(batch), limits, config)):
             found[place] = hypothesis
         if progress is not None:
             progress(len(chosen))
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 
-def search(
-    model: SentNmt, batch: Batch, selector: Selector, limits: Tensor, config: DecodingConfig
+@torch.inference_mode()
+def translate_pairs(
+    model: SentNmt, gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_], config: DecodingConfig
 ) -> list[Hypothesis]:
-    cache = model.begin(model.encode(batch, selector.select(batch)), 1 if config.sampling else config.beam)
+    """Translations of sentences [m], each with the context chosen for it [m, scope]; a sentence may come many times."""
+    model.eval()
+    found: list[Hypothesis | None] = [None] * len(sentences)
+    lengths = gatherer.lengths_of(sentences)[0]
+    for rows in batches_by_length(lengths, config.batch_sentences):
+        batch = gatherer.one_per_row(sentences[rows], chosen[rows])
+        limits = gatherer.to_device(lengths[rows] - 1 + config.max_extra)
+        hypotheses = search(model, batch, gatherer.to_device(chosen[rows]), limits, config)
+        for place, hypothesis in zip(rows.tolist(), hypotheses):
+            found[place] = hypothesis
+    return [hypothesis for hypothesis in found if hypothesis is not None]
+
+
+def search(model: SentNmt, batch: Batch, selection: Tensor, limits: Tensor, config: DecodingConfig) -> list[Hypothesis]:
+    cache = model.begin(model.encode(batch, selection), 1 if config.sampling else config.beam)
     if config.sampling:
         return sample(model, cache, limits, config.temperature)
     return BeamSearch(model, cache, limits, config.length_penalty).run()

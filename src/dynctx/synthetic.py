@@ -8,6 +8,13 @@ sentences can do no better than guess among three.
     the lamp is old.        die Lampe ist alt.
     anna laughs.            anna lacht.
     it waits.               sie wartet.            decided by the sentence at distance 2
+
+In the harder `owned` corpus things and places belong to people, and what decides is not what was said last but what was
+said of the same person. There, every other sentence that a translator is given is one more that may mislead it.
+
+    anna has a lamp.        anna hat eine Lampe.
+    ben has a dog.          ben hat einen Hund.
+    anna paints it.         anna malt sie.         decided by the sentence at distance 2
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ THINGS = {
     "es": ["horse Pferd", "book Buch", "house Haus", "car Auto", "window Fenster", "boat Boot"],
 }
 ARTICLES = {"er": "der", "sie": "die", "es": "das"}
+HAVING = {"er": ("einen", "ihn"), "sie": ("eine", "sie"), "es": ("ein", "es")}  # article and pronoun of what one has
 PLACES = {
     "darin": ["forest Wald", "cellar Keller", "kitchen Küche", "garden Garten"],
     "darauf": ["roof Dach", "mountain Berg", "bridge Brücke", "island Insel"],
@@ -31,6 +39,7 @@ PLACES = {
 }
 PEOPLE = ["anna", "ben", "clara", "david", "emma", "felix"]
 VERBS = ["sleeps schläft", "waits wartet", "falls fällt", "sings singt", "burns brennt", "laughs lacht"]
+DEEDS = ["paints malt", "hides versteckt", "sells verkauft", "finds findet"]  # what one does with a thing
 ADJECTIVES = ["old alt", "new neu", "big groß", "small klein", "red rot", "quiet still"]
 
 
@@ -88,9 +97,52 @@ def make_document(rng: random.Random, length: int, scope: int) -> list[Sentence]
     return sentences
 
 
-def make_corpus(documents: int, seed: int, length: int = 14, scope: int = 6) -> list[list[Sentence]]:
+def make_owned_document(rng: random.Random, length: int, scope: int) -> list[Sentence]:
+    sentences: list[Sentence] = []
+    things: dict[str, tuple[str, int]] = {}  # of each person: the pronoun of the thing, and where it is mentioned
+    places: dict[str, tuple[str, int]] = {}
+    for here in range(length):
+        # what is still within reach; nobody is given a second one before the first is out of it
+        things = {person: it for person, it in things.items() if here - it[1] <= scope}
+        places = {person: there for person, there in places.items() if here - there[1] <= scope}
+        both = sorted(things.keys() & places.keys())
+        asked = [("it", p) for p in things] + [("there", p) for p in places] + [("both", p) for p in both] * 2
+        told = [(kind, p) for p in PEOPLE for kind, known in (("thing", things), ("place", places)) if p not in known]
+        choices = [[("nothing", rng.choice(PEOPLE))], told, told, asked, asked]
+        kind, person = rng.choice(rng.choice([some for some in choices if some]))
+        if kind == "nothing":
+            verb, acts = rng.choice(VERBS).split()
+            sentences.append(Sentence(f"{person} {verb}.", f"{person} {acts}."))
+        elif kind == "thing":
+            gender = rng.choice(list(THINGS))
+            noun, nomen = rng.choice(THINGS[gender]).split()
+            article, pronoun = HAVING[gender]
+            sentences.append(Sentence(f"{person} has a {noun}.", f"{person} hat {article} {nomen}."))
+            things[person] = (pronoun, here)
+        elif kind == "place":
+            adverb = rng.choice(list(PLACES))
+            noun, nomen = rng.choice(PLACES[adverb]).split()
+            sentences.append(Sentence(f"{person} sees the {noun}.", f"{person} sieht {nomen}."))
+            places[person] = (adverb, here)
+        else:
+            verb, acts = rng.choice(DEEDS if kind != "there" else VERBS).split()
+            source, target, decided = [person, verb], [person, acts], []
+            if kind != "there":
+                source, target = [*source, "it"], [*target, things[person][0]]
+                decided.append((things[person][0], here - things[person][1]))
+            if kind != "it":
+                source, target = [*source, "there"], [*target, places[person][0]]
+                decided.append((places[person][0], here - places[person][1]))
+            sentences.append(Sentence(" ".join(source) + ".", " ".join(target) + ".", decided))
+    return sentences
+
+
+def make_corpus(
+    documents: int, seed: int, length: int = 14, scope: int = 6, owned: bool = False
+) -> list[list[Sentence]]:
     rng = random.Random(seed)
-    return [make_document(rng, length, scope) for _ in range(documents)]
+    make = make_owned_document if owned else make_document
+    return [make(rng, length, scope) for _ in range(documents)]
 
 
 def as_documents(corpus: list[list[Sentence]]) -> tuple[list[Document], list[Document]]:

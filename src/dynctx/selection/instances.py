@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Packed, _Tokens, _unsigned, fill_rows
+from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned, fill_rows
+from dynctx.corpus import Ints
 from dynctx.subwords import DCS, NON, SEP
 
 ROW = 128  # positions of a row, unless an instance is longer
@@ -31,32 +33,42 @@ class Instances:
     present: Tensor  # [n, scope + 1]
 
 
-def gather_instances(batch: Batch) -> Instances:
-    gatherer, sentences = batch.origin, batch.numbers
+def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
+    """The instances of these sentences of the store [n]."""
     scope, device = gatherer.scope, gatherer.device
     count = len(sentences)
-    lengths = np.diff(gatherer.store.source_starts)  # EOS included
-    distance = np.arange(1, scope + 1)
-    candidate = sentences[:, None] - distance  # [n, scope]
-    exists = candidate >= gatherer.firsts[sentences][:, None]
-    own = lengths[sentences][:, None]
-    # <DCS> and <SEP> take the places of the two EOS; NON's instance is <DCS> x <SEP> <NON>
-    sizes = np.concatenate([own + lengths[np.maximum(candidate, 0)], own + 2], axis=1)  # [n, scope + 1]
-    number, column = np.nonzero(np.concatenate([exists, np.ones((count, 1), bool)], axis=1))
+    sizes, exists = _sizes(gatherer, sentences)
+    number, column = np.nonzero(sizes)
     size = sizes[number, column]
     width = max(ROW, int(-(-size.max() // 8) * 8))
     row, offset = fill_rows(size[None], np.array([width]))
     rows = -(-(int(row[-1]) + 1) // ROWS_STEP) * ROWS_STEP
 
-    to_device = gatherer._to_device
+    to_device = gatherer.to_device
     size_t, row_t, offset_t = to_device(size), to_device(row), to_device(offset[0])
-    number_t, column_t = to_device(number), to_device(column)
+    number_t, column_t, sentences_t = to_device(number), to_device(column), to_device(sentences)
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
-    ids = _instance_ids(gatherer, batch.sentences[number_t], column_t, tokens)
+    ids = _instance_ids(gatherer, sentences_t[number_t], column_t, tokens)
     head = torch.zeros(count, scope + 1, dtype=torch.int64, device=device)
     head[number_t, column_t] = row_t * width + offset_t
-    always = torch.ones(count, 1, dtype=torch.bool, device=device)
-    return Instances(tokens.packed(ids, rows, width), head, torch.cat([batch.present, always], dim=1))
+    present = to_device(np.concatenate([exists, np.ones((count, 1), np.bool_)], axis=1))
+    return Instances(tokens.packed(ids, rows, width), head, present)
+
+
+def instance_tokens(gatherer: Gatherer, sentences: Ints) -> Ints:
+    """[n] how many tokens the instances of each sentence have together."""
+    return _sizes(gatherer, sentences)[0].sum(1)
+
+
+def _sizes(gatherer: Gatherer, sentences: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """[n, scope + 1] tokens of each instance, 0 where there is none, and which candidates exist [n, scope]."""
+    starts = gatherer.store.source_starts
+    candidate = sentences[:, None] - np.arange(1, gatherer.scope + 1)  # [n, scope]
+    exists = candidate >= gatherer.firsts[sentences][:, None]
+    candidate = np.maximum(candidate, 0)
+    own = (starts[sentences + 1] - starts[sentences])[:, None]  # EOS included
+    # <DCS> and <SEP> take the places of the two EOS; NON's instance is <DCS> x <SEP> <NON>
+    return np.concatenate([(own + starts[candidate + 1] - starts[candidate]) * exists, own + 2], axis=1), exists
 
 
 def _instance_ids(gatherer: Gatherer, source: Tensor, column: Tensor, tokens: _Tokens) -> Tensor:

@@ -14,23 +14,27 @@ def token_costs(logits: Tensor, ids: Tensor) -> Tensor:
     P1 and P2 are the two highest probabilities. The first part says how far the true word is from the best one, the
     second how unsure the best one is of itself.
     """
-    log_probability = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
-    first, second = log_probability.topk(2, dim=-1).values.unbind(-1)
-    true = log_probability.gather(-1, ids[..., None]).squeeze(-1)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    log_partition = torch.logsumexp(logits, dim=-1)
+    first, second = (logits.topk(2, dim=-1).values - log_partition[..., None]).unbind(-1)
+    true = logits.gather(-1, ids[..., None]).squeeze(-1) - log_partition
     gap = (first.exp() - second.exp()).clamp(min=SMALLEST_GAP)
     return 2 * first - true - gap.log()
 
 
-def rewards(logits: Tensor, ids: Tensor, sentence: Tensor, count: int) -> Tensor:
-    """r = exp(-mean_t g_t), in (0, 1]: eq. 5 for each of `count` sentences.
+def by_sentence(values: Tensor, sentence: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Sums of token values [R, T] over each of `count` sentences, and the number of their tokens. [count], [count]
 
-    logits [R, T, V], ids and sentence [R, T] -> [count]. EOS is a target word like the others; padding (negative
-    sentence numbers) is none.
+    EOS is a token like the others; padding (negative sentence numbers) is none.
     """
-    costs = token_costs(logits, ids)
     real = sentence >= 0
     owner = sentence.clamp(min=0).flatten()
-    total = torch.zeros(count, dtype=costs.dtype, device=costs.device)
-    total.index_add_(0, owner, torch.where(real, costs, 0.0).flatten())
-    length = torch.zeros_like(total).index_add_(0, owner, real.to(costs.dtype).flatten())
+    total = torch.zeros(count, dtype=values.dtype, device=values.device)
+    total.index_add_(0, owner, torch.where(real, values, 0.0).flatten())
+    return total, torch.zeros_like(total).index_add_(0, owner, real.to(values.dtype).flatten())
+
+
+def rewards(costs: Tensor, sentence: Tensor, count: int) -> Tensor:
+    """r = exp(-mean_t g_t), in (0, 1]: eq. 5 for each of `count` sentences. costs and sentence [R, T] -> [count]"""
+    total, length = by_sentence(costs, sentence, count)
     return torch.exp(-total / length.clamp(min=1))

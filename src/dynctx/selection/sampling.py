@@ -27,7 +27,8 @@ def draw(log_probabilities: Tensor, sizes: Tensor, generator: torch.Generator | 
 
 def log_probability(log_probabilities: Tensor, order: Tensor, drawn: Tensor) -> Tensor:
     """log P of drawing these columns in this order: the sum of log p_i - log(1 - already drawn). [n]"""
-    ordered = log_probabilities.gather(1, order)  # [n, C]
+    # [n, C]; what cannot be drawn as a number, however small: the gradient of an infinity is not a number
+    ordered = log_probabilities.clamp(min=-1e4).gather(1, order)
     # what is left before each draw: the log of the sum over this place and all later ones
     left = torch.logcumsumexp(ordered.flip(1), dim=1).flip(1)
     return torch.where(drawn, ordered - left, 0.0).sum(dim=1)

@@ -59,7 +59,11 @@ class Scorer(nn.Module):
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
         """P_select [n, scope + 1] over the candidates that exist, NON included (eq. 3)."""
-        return (scores / self.config.temperature).masked_fill(~present, -torch.inf).softmax(dim=1)
+        return self.log_probabilities(scores, present).exp()
+
+    def log_probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
+        """log P_select, -inf where there is no candidate."""
+        return (scores / self.config.temperature).masked_fill(~present, -torch.inf).log_softmax(dim=1)
 
 
 def judge(scorer: Scorer, embedding: Embedding) -> Callable[[Batch], Tensor]:
@@ -68,7 +72,7 @@ def judge(scorer: Scorer, embedding: Embedding) -> Callable[[Batch], Tensor]:
     @torch.no_grad()
     def probabilities(batch: Batch) -> Tensor:
         scorer.eval()
-        instances = gather_instances(batch)
+        instances = gather_instances(batch.origin, batch.numbers)
         return scorer.probabilities(scorer(instances, embedding), instances.present)
 
     return probabilities

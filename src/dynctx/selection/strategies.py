@@ -16,7 +16,7 @@ from dynctx.batches import Batch
 from dynctx.errors import DynctxError
 from dynctx.selection.scorer import probability_first, size_first
 
-FORMS = "none, full, previous N, random N, random subset, probability-first, size-first N"
+FORMS = "none, full, previous N, random N, random subset, random 1 or none, probability-first, size-first N"
 
 
 class Selector(Protocol):
@@ -56,6 +56,20 @@ class Random:
             size = (scores[:, -1] * (present.sum(1) + 1)).floor().long()
             return present & (rank < size[:, None])
         return present & (rank < self.n)
+
+
+class OneOrNone:
+    """One of the candidates that exist or none of them, each as likely as any other."""
+
+    name = "random 1 or none"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        count = batch.present.sum(1, keepdim=True)  # [n, 1]; existing candidates are the nearest ones
+        drawn = (uniform(batch.sentences, 1, self.seed, draw) * (count + 1)).floor().long()  # [n, 1], count: none
+        return batch.present & (torch.arange(batch.present.shape[1], device=count.device) == drawn)
 
 
 class Judged:
@@ -103,6 +117,8 @@ def parse_selector(text: str, seed: int, judge: Callable[[Batch], Tensor] | None
         return Previous(None)
     if words == ["random", "subset"]:
         return Random(None, seed)
+    if words == ["random", "1", "or", "none"]:
+        return OneOrNone(seed)
     if words[:1] in (["previous"], ["random"]) and is_size(words[1:]):
         n = int(words[1])
         return Previous(n) if words[0] == "previous" else Random(n, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dynctx.config import Config
@@ -9,8 +10,22 @@ from dynctx.config import Config
 
 def run(config: Config) -> dict[str, Any]:
     """Train what the config says."""
-    from dynctx.training.loop import make_fabric, train
-    from dynctx.training.translation import TranslationRecipe
+    from dynctx.training.loop import Recipe, make_fabric, train
 
     fabric = make_fabric(config)
-    return train(config, TranslationRecipe(config, fabric.device), fabric)
+    recipe: Recipe
+    if config.training.stage == "translation":
+        from dynctx.training.translation import TranslationRecipe
+
+        recipe = TranslationRecipe(config, fabric.device)
+    else:
+        config = replace(config, scorer=replace(config.scorer, enabled=True))
+        if config.training.stage == "scorer":
+            from dynctx.training.scorer import ScorerRecipe
+
+            recipe = ScorerRecipe(config, fabric.device)
+        else:
+            from dynctx.training.reinforce import ReinforceRecipe
+
+            recipe = ReinforceRecipe(config, fabric.device)
+    return train(config, recipe, fabric)

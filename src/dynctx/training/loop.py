@@ -46,7 +46,7 @@ class Recipe(Protocol):
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]: ...
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss summed over the batch, and sums to be logged (divided by the number of tokens)."""
+        """The loss summed over the batch, and what else is to be logged: [2] each, a sum and what divides it."""
 
     def normaliser(self, plans: list[Plan]) -> int: ...
 
@@ -189,9 +189,9 @@ class Training:
             seed = np.random.SeedSequence([self.config.seed, self.update, number]).generate_state(1)[0]
             torch.manual_seed(int(seed))
             with self.autocast():
-                loss, sums = self.recipe.loss(plan)
+                loss, logs = self.recipe.loss(plan)
             (loss / total).backward()
-            self.report.add(loss.detach(), {k: v.detach() for k, v in sums.items()}, self.recipe.normaliser([plan]))
+            self.report.add(loss.detach(), {k: v.detach() for k, v in logs.items()}, self.recipe.normaliser([plan]))
         self.share_gradients()
         if self.training.clip:
             nn.utils.clip_grad_norm_(self.trainable, self.training.clip)

@@ -84,28 +84,26 @@ class Reporter:
         beside.replace(place)
 
     def reset(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.tokens = 0
+        self.sums: dict[str, Tensor] = {}  # [2] each: a sum and what it is to be divided by
         self.since = time.monotonic()
 
-    def add(self, loss: Tensor, sums: dict[str, Tensor], tokens: int) -> None:
+    def add(self, loss: Tensor, logs: dict[str, Tensor], tokens: int) -> None:
         """Called every batch: only adds on the device, never waits for it."""
-        for name, value in {"loss": loss, **sums}.items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-        self.tokens += tokens
+        about_loss = torch.stack([loss.double(), torch.full_like(loss, tokens, dtype=torch.float64)])
+        for name, value in {"loss": about_loss, **logs}.items():
+            self.sums[name] = self.sums[name] + value.double() if name in self.sums else value.double()
 
     def collect(self) -> tuple[dict[str, float], int]:
-        """Means over the tokens of all processes since the last time, and the number of tokens."""
+        """Means over all processes since the last time, and the number of tokens that the loss is the mean of."""
         names = list(self.sums)
         if self.fabric.world_size > 1:  # a process that had no batch knows no names; the first always has one
             names = self.fabric.broadcast(names, src=0)
-        nothing = torch.zeros((), device=self.fabric.device)
-        sums = [self.sums.get(name, nothing).double() for name in names]
-        total = torch.stack([*sums, torch.full_like(nothing, self.tokens, dtype=torch.float64)])
+        nothing = torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
+        total = torch.stack([self.sums.get(name, nothing) for name in names])  # [names, 2]
         if self.fabric.world_size > 1:
             total = self.fabric.all_reduce(total, reduce_op="sum")
-        *values, tokens = total.tolist()
-        return {name: value / max(1, tokens) for name, value in zip(names, values)}, int(tokens)
+        found = dict(zip(names, total.tolist()))
+        return {name: value / count if count else 0.0 for name, (value, count) in found.items()}, int(found["loss"][1])
 
     def log(self, update: int, epoch: int, rate: float) -> None:
         values, tokens = self.collect()

@@ -10,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Gatherer, Plan, choose_shape, updates
+from dynctx.batches import Batch, Gatherer, Plan, choose_shape, updates
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.decoding import translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
-from dynctx.model_folder import Model, load_model, save_model
+from dynctx.model_folder import Model, build_scorer, join, load_model, named, save_model
 from dynctx.prepare import load_subwords, read_held_out
-from dynctx.selection.strategies import parse_selector
+from dynctx.selection.scorer import Scorer, judge
+from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import BASE, SentNmt
@@ -34,29 +35,41 @@ class TranslationRecipe:
         self.source, self.target = load_subwords(folder)
         torch.manual_seed(config.seed)
         translator = build_translator(config.model, len(self.source), len(self.target))
-        self.copied = start_from(translator, config.training.init, self.source, self.target)
-        freeze(translator, config)
-        self.selector = parse_selector(config.training.selector, config.seed)
+        self.scorer = build_scorer(config)
+        self.copied = start_from(translator, self.scorer, config.training.init, self.source, self.target)
+        self.translator, self.module = translator, join(translator, self.scorer)
+        self.freeze()
+        self.selector = self.choose(config.training.selector)
         self.epoch = 0
-        self.module: SentNmt = translator
         self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device)
         self.lengths = self.gatherer.lengths()
         self.usable = np.asarray(self.gatherer.store.usable)
         self.shape = choose_shape(self.lengths, self.usable, config.training.batch_tokens, config.training.row_length)
-        self.dev = DevSet(config, translator.scope, device)
+        chosen = config.training.validation.selector or config.decoding.selector or config.training.selector
+        self.dev = DevSet(config, translator.scope, device, self.choose(chosen))
         self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
 
+    def freeze(self) -> None:
+        """A scorer beside a translator that learns from references is there to choose, not to learn."""
+        freeze(self.translator, self.config)
+        if self.scorer is not None:
+            self.scorer.requires_grad_(False)
+
+    def choose(self, selector: str) -> Selector:
+        probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
+        return parse_selector(selector, self.config.seed, probabilities)
+
     def compile(self) -> None:
-        self.module.compile_layers()
+        self.translator.compile_layers()
         self.head = torch.compile(chunk_loss_and_gradient)
 
     def describe(self) -> list[str]:
         kept, pieces = int(self.usable.sum()), int(self.lengths[1][self.usable].sum())
         return [
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
-            f"context: {self.selector.name}" + (f", scope {self.module.scope}" if self.module.scope else ""),
+            f"context: {self.selector.name}" + (f", scope {self.translator.scope}" if self.translator.scope else ""),
             *self.copied,
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
         ]
@@ -73,25 +86,31 @@ class TranslationRecipe:
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         batch = self.gatherer.gather(plan, self.shape)
         # a random selection is drawn anew each epoch
-        memory = self.module.encode(batch, self.selector.select(batch, self.epoch))
-        states = self.module.decode(memory, batch)
+        memory = self.translator.encode(batch, self.selector.select(batch, self.epoch))
+        states = self.translator.decode(memory, batch)
+        return self.likelihood(states, batch), {}
+
+    def likelihood(self, states: Tensor, batch: Batch) -> Tensor:
+        """The smoothed cross-entropy of the references, summed."""
         real = batch.target.sentence >= 0
         smoothing = self.config.training.label_smoothing
-        loss = smoothed_cross_entropy(states, self.module.output.weight, batch.target.ids, real, smoothing, self.head)
-        return loss, {}
+        output = self.translator.output.weight
+        return smoothed_cross_entropy(states, output, batch.target.ids, real, smoothing, self.head)
 
     def validate(self) -> dict[str, float]:
-        return self.dev.score(self.module, self.target)
+        return self.dev.score(self.translator, self.target)
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
-        save_model(folder, Model(self.config, self.module, self.source, self.target, about))
+        save_model(folder, Model(self.config, self.translator, self.source, self.target, about, self.scorer))
 
 
 # what a model and the one it starts from must have in common, or weights of one shape would mean another thing
 SHARED = ("width", "feed_forward", "heads", "encoder_layers", "decoder_layers", "norm", "tie_embeddings")
 
 
-def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwords) -> list[str]:
+def start_from(
+    translator: SentNmt, scorer: Scorer | None, folder: str, source: Subwords, target: Subwords
+) -> list[str]:
     """Copy an earlier model's weights; what it does not have starts fresh. Returns what was done, in words."""
     if not folder:
         return ["all parameters start at random"]
@@ -106,7 +125,9 @@ def start_from(translator: SentNmt, folder: str, source: Subwords, target: Subwo
             raise DynctxError(
                 f"{folder}: that model has model.{name} {there}, the config {here}; they must be the same"
             )
-    own, old = dict(translator.named_parameters()), dict(earlier.translator.named_parameters())
+    if scorer is None:  # what was learned about selection is of no use to a model that does not select
+        earlier.scorer = None
+    own, old = named(join(translator, scorer)), named(earlier.network)
     for name, parameter in old.items():
         if name not in own or own[name].shape != parameter.shape:
             raise DynctxError(f"{folder}: its {name} {tuple(parameter.shape)} has no place in the configured model")
@@ -130,7 +151,7 @@ def freeze(translator: SentNmt, config: Config) -> None:
 class DevSet:
     """The dev documents: tokens for the model, texts for the score."""
 
-    def __init__(self, config: Config, scope: int, device: torch.device) -> None:
+    def __init__(self, config: Config, scope: int, device: torch.device, selector: Selector) -> None:
         folder = Path(config.data.folder)
         if config.data.dev is None:
             raise DynctxError("data.dev is missing: training is validated on it")
@@ -142,8 +163,7 @@ class DevSet:
         self.sentences = np.arange(len(self.references))
         self.language = config.data.target_language or "en"
         self.decoding = config.training.validation
-        selector = self.decoding.selector or config.decoding.selector or config.training.selector
-        self.selector = parse_selector(selector, config.seed)
+        self.selector = selector
 
     def score(self, translator: SentNmt, target: Any) -> dict[str, float]:
         translator.eval()

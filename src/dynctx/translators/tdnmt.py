@@ -140,7 +140,8 @@ class Tdnmt(SentNmt):
         context, selection = candidates_of(batch, selection)
         # inside the sequence sentences follow each other directly; one EOS ends it, selected or not
         ends = context.ids == EOS
-        last = ends & ((context.slot == 0) | (context.slot == selection.shape[1]))
+        after = torch.cat([context.sentence[:, 1:], torch.full_like(context.sentence[:, :1], -1)], dim=1)
+        last = (context.sentence >= 0) & (context.sentence != after)
         visible = (selected_tokens(context, selection) & ~ends) | last
         sentence = owners(context, visible)
         x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])

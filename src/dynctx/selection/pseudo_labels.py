@@ -1,0 +1,229 @@
+"""Pseudo labels (section 3.3.1 of the paper): which single candidates help to translate a sentence.
+
+A translator trained with one random candidate or none judges each candidate of each sentence by itself: by the
+likelihood of the reference, or by the sentence BLEU of a greedy translation. What is stored is the value of each
+candidate and of NON; a label is 1 where a candidate's value is above NON's, 0 where it is below, and a tie teaches
+nothing. NON's own label is 1 where no candidate beats it.
+
+    FOLDER/train.npy, dev.npy    [sentences, scope + 1] float32, the last column NON's; nan where there is none
+    FOLDER/about.json            what made them, and their statistics
+    FOLDER/parts/                finished parts of a run that is not at its end: it goes on from there
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynctx.batches import Gatherer
+from dynctx.config import Config, DecodingConfig
+from dynctx.corpus import Ints, TokenStore
+from dynctx.decoding import translate_pairs
+from dynctx.errors import DynctxError, at
+from dynctx.evaluation.bleu import sentence_bleus
+from dynctx.files import atomic_write
+from dynctx.model_folder import Model
+from dynctx.selection.scoring import log_likelihoods, score_pairs
+
+PART = 4096  # sentences judged between two writes
+Floats = NDArray[np.float32]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the scorer learns from."""
+
+    value: Floats  # [sentences, scope + 1] 1 or 0
+    counts: NDArray[np.bool_]  # [sentences, scope + 1] whether there is one: no tie, and judged at all
+
+    @classmethod
+    def of(cls, values: Floats, margin: float = 0.0) -> Labels:
+        gain = values[:, :-1] - values[:, -1:]  # nan compares as neither
+        better, worse = gain > margin, gain < -margin
+        judged = ~np.isnan(values[:, -1:])
+        non = ~better.any(axis=1, keepdims=True) & judged
+        value = np.concatenate([better, non], axis=1).astype(np.float32)
+        return cls(value, np.concatenate([better | worse, judged], axis=1))
+
+
+def pairs_of(gatherer: Gatherer, sentences: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Every candidate of every sentence alone, and NON: rows [m], columns [m], chosen [m, scope]."""
+    scope = gatherer.scope
+    exists = sentences[:, None] - np.arange(1, scope + 1) >= gatherer.firsts[sentences][:, None]
+    row, column = np.nonzero(np.concatenate([exists, np.ones((len(sentences), 1), np.bool_)], axis=1))
+    return row, column, column[:, None] == np.arange(scope)
+
+
+def likelihood_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Floats:
+    """[n, scope + 1] log P(Y | X, z)."""
+    row, column, chosen = pairs_of(gatherer, sentences)
+    found = score_pairs(model.translator, gatherer, sentences[row], chosen, log_likelihoods, batch_tokens)
+    return table(len(sentences), gatherer.scope, row, column, found.float().cpu().numpy())
+
+
+def bleu_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Floats:
+    """[n, scope + 1] sentence BLEU of the greedy translation."""
+    row, column, chosen = pairs_of(gatherer, sentences)
+    # the decoder's rows are padded to the longest source and its translation is as long again
+    widest = int(gatherer.lengths_of(sentences)[0].max())
+    greedy = DecodingConfig(beam=1, batch_sentences=max(16, batch_tokens // (2 * widest)))
+    hypotheses = translate_pairs(model.translator, gatherer, sentences[row], chosen, greedy)
+    references = model.target.decode([gatherer.store.target_ids(int(number))[:-1] for number in sentences])
+    texts = model.target.decode([hypothesis.ids for hypothesis in hypotheses])
+    language = model.config.data.target_language or "en"
+    scores = sentence_bleus(texts, [references[number] for number in row], language=language)
+    return table(len(sentences), gatherer.scope, row, column, np.array(scores, np.float32))
+
+
+def table(count: int, scope: int, row: Ints, column: Ints, values: Floats) -> Floats:
+    found = np.full((count, scope + 1), np.nan, np.float32)
+    found[row, column] = values
+    return found
+
+
+def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier: Callable[[], None]) -> None:
+    """Judge train and dev; `world` processes share the parts out, the first puts them together."""
+    folder, data = Path(config.labels.folder), Path(config.data.folder)
+    about: dict[str, Any] = {
+        "kind": config.labels.kind,
+        "model": config.labels.model,
+        "scope": model.translator.scope,
+        "data": config.data.folder,
+    }
+    begin(folder, about, rank, barrier)
+    judge = {"likelihood": likelihood_values, "bleu": bleu_values}[config.labels.kind]
+    for split in ("train", "dev"):
+        if (folder / f"{split}.npy").exists():
+            continue
+        store = TokenStore.open(data / split)
+        gatherer = Gatherer(store, model.translator.scope, model.device)
+        wanted = np.flatnonzero(np.asarray(store.usable))
+        parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
+        for number, sentences in enumerate(parts):
+            place = folder / "parts" / f"{split}-{number:06d}.npy"
+            if number % world != rank or place.exists():
+                continue
+            write(place, judge(model, gatherer, sentences, config.labels.batch_tokens))
+            say(f"{split}: part {number + 1} of {len(parts)}")
+        barrier()
+        if rank == 0:
+            values = np.full((len(store), model.translator.scope + 1), np.nan, np.float32)
+            for number, sentences in enumerate(parts):
+                values[sentences] = read(folder / "parts" / f"{split}-{number:06d}.npy")
+            about[split] = statistics(values, config.labels.margin)
+            say(describe(split, about[split]))
+            with atomic_write(folder / "about.json") as file:
+                json.dump(about, file, indent=1)
+            write(folder / f"{split}.npy", values)
+    barrier()
+    if rank == 0:
+        shutil.rmtree(folder / "parts", ignore_errors=True)
+
+
+def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], None]) -> None:
+    """A folder is made by one model; parts of another must not get among its parts."""
+    known = folder / "about.json"
+    if known.exists():
+        earlier = read_about(folder)
+        differing = [
+            f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
+        ]
+        if differing:
+            raise DynctxError(
+                f"{at(folder)}: labels of another kind lie here ({'; '.join(differing)}); use another folder"
+            )
+        about |= {split: earlier[split] for split in ("train", "dev") if split in earlier}
+    barrier()
+    if rank == 0:
+        (folder / "parts").mkdir(parents=True, exist_ok=True)
+        with atomic_write(known) as file:
+            json.dump(about, file, indent=1)
+    barrier()
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        return dict(about)
+    except FileNotFoundError:
+        raise DynctxError(f"{at(folder)}: no labels here; run 'dynctx label' first") from None
+    except (TypeError, ValueError):
+        raise DynctxError(
+            f"{at(folder / 'about.json')}: damaged; remove the folder and run 'dynctx label' again"
+        ) from None
+
+
+def write(place: Path, values: Floats) -> None:
+    beside = place.with_suffix(".partial")
+    try:
+        with open(beside, "wb") as file:
+            np.save(file, values, allow_pickle=False)
+        os.replace(beside, place)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise DynctxError(f"{at(place)}: cannot be written: {error.strerror}") from None
+
+
+def read(place: Path) -> Floats:
+    try:
+        values = np.load(place, allow_pickle=False)
+    except FileNotFoundError:
+        raise DynctxError(f"{at(place)}: no labels here; run 'dynctx label' first") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DynctxError(f"{at(place)}: damaged ({error}); remove it and run 'dynctx label' again") from None
+    return np.asarray(values, np.float32)
+
+
+def statistics(values: Floats, margin: float) -> dict[str, Any]:
+    """How many labels are 1, 0 or tied, by distance, and how often NON wins."""
+    labels = Labels.of(values, margin)
+    judged = ~np.isnan(values)
+    by_distance = []
+    for column in range(values.shape[1] - 1):
+        exist, count = judged[:, column], labels.counts[:, column]
+        ones = int(labels.value[:, column].sum())
+        by_distance.append({
+            "distance": column + 1,
+            "candidates": int(exist.sum()),
+            "one": ones,
+            "zero": int(count.sum()) - ones,
+            "tied": int((exist & ~count).sum()),
+        })  # fmt: skip
+    several = judged[:, -1] & judged[:, 0]  # sentences that have a candidate at all
+    return {
+        "sentences": int(judged[:, -1].sum()),
+        "with_candidates": int(several.sum()),
+        "non_wins": int(labels.value[several, -1].sum()),
+        "by_distance": by_distance,
+    }
+
+
+def describe(split: str, card: dict[str, Any]) -> str:
+    lines = [f"{split}: {card['sentences']:,} sentences judged, {card['with_candidates']:,} with candidates"]
+    lines.append(f"  NON wins in {card['non_wins'] / max(1, card['with_candidates']):.1%} of these")
+    lines.append("  distance    candidates     1        0     tied")
+    for row in card["by_distance"]:
+        total = max(1, row["candidates"])
+        shares = "".join(f"{row[name] / total:>9.1%}" for name in ("one", "zero", "tied"))
+        lines.append(f"  {row['distance']:>8} {row['candidates']:>13,}{shares}")
+    return "\n".join(lines)
+
+
+def load_labels(folder: str | Path, split: str, sentences: int, scope: int, margin: float) -> Labels:
+    """The labels of a split, which must fit the corpus and the scope of the model."""
+    values = read(Path(folder) / f"{split}.npy")
+    if values.shape != (sentences, scope + 1):
+        raise DynctxError(
+            f"{at(Path(folder) / f'{split}.npy')}: labels of {values.shape[0]} sentences with "
+            f"{values.shape[1] - 1} candidates, expected {sentences} with {scope}; run 'dynctx label' again"
+        )
+    return Labels.of(values, margin)

@@ -1,0 +1,248 @@
+"""Self-critical training (section 3.3.3 of the paper): the scorer learns which selections earn more than its own.
+
+For each sentence the strategy's selection Z* stands against selections drawn from the scorer's probabilities, and
+their rewards decide. Three estimators of the same gradient: `self-critical` draws one and takes r(Z*) as the baseline,
+`rloo` draws several and judges each by the others, `exact` takes the expectation over all subsets. The translator
+learns along: from the reference with the drawn context, and from its own translation weighed by the advantage.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dynctx.batches import Batch, Gatherer, Plan, plan_pairs
+from dynctx.config import Config, DecodingConfig
+from dynctx.corpus import Ints
+from dynctx.decoding import search
+from dynctx.errors import DynctxError
+from dynctx.losses import smoothed_cross_entropy
+from dynctx.selection.instances import gather_instances
+from dynctx.selection.policy import Policy, subsets
+from dynctx.selection.scorer import Scorer
+from dynctx.selection.scoring import batch_rewards, score_pairs
+from dynctx.selection.strategies import Judged
+from dynctx.subwords import EOS
+from dynctx.training.translation import TranslationRecipe
+
+Chosen = NDArray[np.bool_]  # [n, scope]
+WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one batch taught the scorer, and what the translator is to learn from."""
+
+    loss: Tensor  # of the scorer, summed over sentences
+    drawn: Chosen  # [n, scope] Z^
+    advantage: Tensor  # [n] r(Z^) - r(Z*), 0 where they are the same
+    logs: dict[str, Tensor]
+
+
+class ReinforceRecipe(TranslationRecipe):
+    """Scorer and translator together. Validation translates dev with the strategy's selection."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        if not config.training.init:
+            raise DynctxError("training.init is missing: a model whose scorer has learned from labels")
+        config.training.selector = config.reinforce.strategy
+        super().__init__(config, device)
+        assert self.scorer is not None
+        if not isinstance(self.selector, Judged):
+            raise DynctxError(
+                f"reinforce.strategy is {config.reinforce.strategy!r}: expected probability-first or size-first N"
+            )
+        self.strategy: Judged = self.selector
+        self.initial = copy.deepcopy(self.scorer).requires_grad_(False).to(device)
+
+    def freeze(self) -> None:
+        """Everything learns, the translator's frozen parts of stage 2 too, unless the config says otherwise."""
+        how = self.config.training.freeze
+        if self.config.reinforce.scorer_only:
+            self.translator.requires_grad_(False)
+        elif how == "base":
+            super().freeze()
+        assert self.scorer is not None
+        self.scorer.requires_grad_(True)
+
+    def describe(self) -> list[str]:
+        own = self.config.reinforce
+        what = "the scorer alone" if own.scorer_only else f"scorer and translator, alpha {own.alpha:g}"
+        return [*super().describe(), f"reinforced: {what}; estimator {own.estimator}, law {own.law}"]
+
+    def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+        outcome = self.select(plan.sentences)
+        if self.config.reinforce.scorer_only:
+            return outcome.loss, outcome.logs
+        loss, logs = self.translate(plan.sentences, outcome)
+        return outcome.loss + loss, outcome.logs | logs
+
+    # the scorer
+
+    def probabilities(self, scorer: Scorer, sentences: Ints) -> tuple[Tensor, Tensor]:
+        """log P_select [n, scope + 1] and which candidates exist [n, scope]; dropout off, as in use."""
+        instances = gather_instances(self.gatherer, sentences)
+        scores = scorer.eval()(instances, self.translator.source_embedding)
+        return scorer.log_probabilities(scores, instances.present), instances.present[:, :-1]
+
+    def select(self, sentences: Ints) -> Outcome:
+        own = self.config.reinforce
+        assert self.scorer is not None
+        log_probabilities, present = self.probabilities(self.scorer, sentences)
+        star = self.strategy.choose(log_probabilities.detach().exp(), present)
+        sizes, with_non = star.sum(1), self.strategy.size is None and own.sampling == "include_non"
+        policy = Policy(
+            log_probabilities, sizes.clamp(min=1) if with_non else sizes, with_non, own.law == "independent"
+        )
+        loss, drawn, reward_star, reward_drawn = getattr(self, own.estimator.replace("-", "_"))(sentences, policy, star)
+        entropy = policy.entropy()
+        loss = loss - own.entropy_bonus * entropy.sum()
+        differ = (drawn != star).any(dim=1)
+        advantage = torch.where(differ, reward_drawn - reward_star, 0.0)
+        logs = self.logs(sentences, star, present, differ, advantage, entropy.detach())
+        logs |= {"reward_star": mean(reward_star, differ), "reward_drawn": mean(reward_drawn, differ)}
+        return Outcome(loss, drawn.cpu().numpy(), advantage, logs)
+
+    def rewards(self, sentences: Ints, *selections: Tensor) -> list[Tensor]:
+        """The rewards [n] of several selections [n, scope]; what is asked for twice is worked out once."""
+        scope = self.gatherer.scope
+        weights = 1 << np.arange(scope)
+        codes = np.stack([selection.cpu().numpy() @ weights for selection in selections])  # [k, n]
+        pairs = codes + (np.arange(len(sentences)) << scope)
+        unique, where = np.unique(pairs, return_inverse=True)
+        chosen = (unique[:, None] >> np.arange(scope) & 1).astype(np.bool_)
+        found = score_pairs(
+            self.translator,
+            self.gatherer,
+            sentences[unique >> scope],
+            chosen,
+            batch_rewards,
+            self.config.reinforce.reward_tokens,
+        )
+        table = found.float()[self.gatherer.to_device(where.reshape(pairs.shape))]
+        return list(table)
+
+    def self_critical(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """-(r(Z^) - r(Z*)) log P(Z^): eq. 7 with its sign put right. Rows where the two are the same cost nothing."""
+        drawn, log_probability = policy.sample()
+        differ = (drawn != star).any(dim=1)
+        reward_star, reward_drawn = torch.zeros_like(log_probability), torch.zeros_like(log_probability)
+        rows = torch.nonzero(differ).squeeze(1)
+        if len(rows):
+            numbers = sentences[rows.cpu().numpy()]
+            found = self.rewards(numbers, star[rows], drawn[rows])
+            reward_star, reward_drawn = (
+                reward_star.index_copy(0, rows, found[0]),
+                reward_drawn.index_copy(0, rows, found[1]),
+            )
+        loss = -((reward_drawn - reward_star).detach() * log_probability).sum()
+        return loss, drawn, reward_star, reward_drawn
+
+    def rloo(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Several draws, each against the mean of the others; the translator learns with the first."""
+        count = self.config.reinforce.samples
+        draws = [policy.sample() for _ in range(count)]
+        reward_star, *rewards = self.rewards(sentences, star, *[drawn for drawn, _ in draws])
+        total = torch.stack(rewards).sum(0)
+        loss = torch.zeros_like(total)
+        for reward, (_, log_probability) in zip(rewards, draws):
+            loss = loss - (reward - (total - reward) / (count - 1)) * log_probability / count
+        return loss.sum(), draws[0][0], reward_star, rewards[0]
+
+    def exact(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Minus the expected reward over all subsets of the candidates; a draw only for the translator."""
+        present = policy.log_probabilities[:, :-1] > -torch.inf
+        every = torch.tensor(subsets(self.gatherer.scope), device=star.device)  # [2 ** scope, scope]
+        found = self.rewards(sentences, *[present & subset for subset in every])
+        table = torch.stack(found, dim=1)  # [n, 2 ** scope]
+        loss = -(policy.exact() * (table - table.mean(1, keepdim=True))).sum()
+        drawn, _ = policy.sample()
+        weights = 1 << torch.arange(self.gatherer.scope, device=star.device)
+        reward_star, reward_drawn = (
+            table.gather(1, (z * weights).sum(1, keepdim=True)).squeeze(1) for z in (star, drawn)
+        )
+        return loss, drawn, reward_star, reward_drawn
+
+    # the translator
+
+    def translate(self, sentences: Ints, outcome: Outcome) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)), in one pass over both."""
+        own = self.config.reinforce
+        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if own.alpha < 1 else np.zeros(0, np.int64)
+        generated = self.generate(sentences[rows], outcome.drawn[rows]) if len(rows) else []
+        # the references first, then what was generated
+        numbers = np.concatenate([sentences, sentences[rows]])
+        chosen = np.concatenate([outcome.drawn, outcome.drawn[rows]])
+        batch = gather_with_targets(self.gatherer, numbers, chosen, len(sentences), generated)
+        self.translator.train()
+        states = self.translator.decode(self.translator.encode(batch, self.gatherer.to_device(chosen)), batch)
+        weight, smoothing = torch.full((len(numbers),), own.alpha, device=states.device), torch.zeros(len(numbers))
+        if len(rows):
+            weight[len(sentences) :] = (1 - own.alpha) * outcome.advantage[self.gatherer.to_device(rows)]
+        smoothing[: len(sentences)] = self.config.training.label_smoothing
+        owner = batch.target.sentence
+        per_token = torch.where(owner >= 0, weight[owner.clamp(min=0)], 0.0)
+        smooth = self.gatherer.to_device(smoothing.numpy())[owner.clamp(min=0)]
+        output = self.translator.output.weight
+        loss = smoothed_cross_entropy(states, output, batch.target.ids, per_token, smooth, self.head)
+        share = torch.tensor([float(len(rows)), float(len(sentences))], device=states.device)
+        return loss, {"generated": share}
+
+    def generate(self, sentences: Ints, chosen: Chosen) -> list[list[int]]:
+        """Y^ of each sentence, with EOS: a draw from the translator with this context, or its best guess."""
+        own = self.config.reinforce
+        self.translator.eval()
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            batch = self.gatherer.one_per_row(sentences, chosen)
+            limits = batch.target_lengths() + 10  # no longer than the reference by much: the rest is noise
+            config = DecodingConfig(beam=1, sampling=own.generation == "sample", temperature=own.temperature)
+            found = search(self.translator, batch, self.gatherer.to_device(chosen), limits, config)
+        return [[*hypothesis.ids, EOS] for hypothesis in found]
+
+    # what is told
+
+    def logs(
+        self, sentences: Ints, star: Tensor, present: Tensor, differ: Tensor, advantage: Tensor, entropy: Tensor
+    ) -> dict[str, Tensor]:
+        some = present[:, 0]  # sentences that have a candidate
+        distance = torch.arange(1, star.shape[1] + 1, device=star.device).expand_as(star)
+        watched = sentences[:WATCHED]
+        with torch.no_grad():
+            log_probabilities, there = self.probabilities(self.initial, watched)
+            before = self.strategy.choose(log_probabilities.exp(), there)
+        same = (before == star[: len(watched)]).all(dim=1)
+        return {
+            "advantage": mean(advantage, differ),
+            "spread": mean(advantage.abs(), differ),
+            "differ": mean(differ, some),
+            "non": mean(~star.any(dim=1), some),
+            "size": mean(star.sum(1), some),
+            "distance": mean(distance, star),
+            "as_initial": mean(same, there[:, 0]),
+            "entropy": mean(entropy, some),
+        }
+
+
+def mean(values: Tensor, where: Tensor) -> Tensor:
+    """Sum and number of the values where it holds: what the log divides."""
+    kept = torch.where(where, values.float(), 0.0)
+    return torch.stack([kept.sum(), where.float().sum()])
+
+
+def gather_with_targets(
+    gatherer: Gatherer, sentences: Ints, chosen: Chosen, references: int, generated: list[list[int]]
+) -> Batch:
+    """One batch of the first `references` sentences with their own targets, and of the rest with these."""
+    lengths = gatherer.lengths_of(sentences, chosen)
+    lengths[1, references:] = [len(ids) for ids in generated]
+    (plan,), shape = plan_pairs(gatherer, sentences, chosen, batch_tokens=2**40, lengths=lengths)
+    if generated:
+        starts = gatherer.store.target_starts
+        own = [gatherer.store.target[starts[s] : starts[s + 1]] for s in sentences[:references]]
+        plan = replace(plan, targets=np.concatenate([*own, *generated]).astype(np.int64))
+    return gatherer.gather(plan, shape)

@@ -1,0 +1,133 @@
+"""Training the context scorer on pseudo labels: what a candidate is worth by itself (section 3.3.1 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dynctx.batches import Gatherer, Plan, Shape, updates
+from dynctx.config import Config
+from dynctx.corpus import Ints, TokenStore
+from dynctx.errors import DynctxError
+from dynctx.model_folder import Model, build_scorer, join, save_model
+from dynctx.prepare import load_subwords
+from dynctx.selection.instances import gather_instances, instance_tokens
+from dynctx.selection.pseudo_labels import Labels, load_labels
+from dynctx.selection.scorer import Scorer, probability_first
+from dynctx.training.translation import start_from
+from dynctx.translators import build_translator
+
+
+class LabelledSentences:
+    """A split with its labels, and the scorer's answers to it."""
+
+    def __init__(self, config: Config, split: str, scope: int, device: torch.device) -> None:
+        self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
+        labels = config.labels
+        self.labels: Labels = load_labels(labels.folder, split, len(self.gatherer.store), scope, labels.margin)
+        self.usable = np.asarray(self.labels.counts.any(axis=1))
+        everyone = np.arange(len(self.gatherer.store))
+        self.tokens: Ints = instance_tokens(self.gatherer, everyone)  # [sentences]
+
+    def score(self, scorer: Scorer, embedding: Any, sentences: Ints) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, labels and which of these count, each [n, scope + 1]; candidates are seen one by one."""
+        scores = scorer(gather_instances(self.gatherer, sentences), embedding, independent=True)
+        value = self.gatherer.to_device(self.labels.value[sentences])
+        return scores, value, self.gatherer.to_device(self.labels.counts[sentences])
+
+
+class ScorerRecipe:
+    """Binary cross-entropy on the labels. The translator, whose embedding the scorer reads with, stays as it is."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.config = config
+        self.source, self.target = load_subwords(Path(config.data.folder))
+        torch.manual_seed(config.seed)
+        self.translator = build_translator(config.model, len(self.source), len(self.target))
+        scorer = build_scorer(config)
+        assert scorer is not None
+        self.scorer = scorer
+        if not config.training.init:
+            raise DynctxError("training.init is missing: the translator whose embedding the scorer shares")
+        self.copied = start_from(self.translator, scorer, config.training.init, self.source, self.target)
+        self.module = join(self.translator, scorer)
+        self.translator.requires_grad_(False)
+        self.train, self.dev = (LabelledSentences(config, s, config.model.scope, device) for s in ("train", "dev"))
+        if not self.train.usable.any():
+            raise DynctxError(f"{config.labels.folder}: every label is a tie; nothing can be learned from them")
+
+    def describe(self) -> list[str]:
+        counts, value = self.train.labels.counts, self.train.labels.value
+        share = value[counts].mean()
+        return [f"{int(counts.sum()):,} labels, {share:.1%} of them 1", *self.copied]
+
+    def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
+        """A batch is as many sentences as their pairs of source and candidate fill."""
+        training = self.config.training
+        lengths = np.stack([self.train.tokens, np.zeros_like(self.train.tokens), np.zeros_like(self.train.tokens)])
+        shape = Shape(1, max(training.batch_tokens, int(self.train.tokens.max())), 0)
+        return updates(lengths, self.train.usable, shape, self.config.seed, training.update_batches, epoch, index)
+
+    def normaliser(self, plans: list[Plan]) -> int:
+        return sum(int(self.train.labels.counts[plan.sentences].sum()) for plan in plans)
+
+    def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+        scores, value, counts = self.train.score(self.scorer, self.translator.source_embedding, plan.sentences)
+        with torch.autocast(scores.device.type, enabled=False):
+            losses = F.binary_cross_entropy(scores, value, reduction="none") * counts
+        right = ((scores > 0.5) == (value > 0.5)) & counts
+        return losses.sum(), {"accuracy": torch.stack([right.sum(), counts.sum()])}
+
+    @torch.inference_mode()
+    def validate(self) -> dict[str, float]:
+        """Accuracy and AUC of single candidates, and what probability-first makes of all of them together."""
+        self.module.eval()
+        of_labels: list[list[Tensor]] = [[], [], []]  # scores, values, and whether it is NON's
+        non = sizes = sentences = 0
+        wanted = np.flatnonzero(self.dev.usable)
+        ends = np.cumsum(self.dev.tokens[wanted]) // self.config.training.batch_tokens
+        for part in np.split(wanted, np.flatnonzero(np.diff(ends)) + 1):
+            score, value, counts = self.dev.score(self.scorer, self.translator.source_embedding, part)
+            is_non = torch.zeros_like(counts).index_fill(
+                1, torch.tensor([score.shape[1] - 1], device=score.device), True
+            )
+            for store, found in zip(of_labels, (score, value > 0.5, is_non)):
+                store.append(found[counts])
+            instances = gather_instances(self.dev.gatherer, part)
+            together = self.scorer(instances, self.translator.source_embedding)
+            chosen = probability_first(self.scorer.probabilities(together, instances.present))
+            several = instances.present[:, 0]
+            sentences += int(several.sum())
+            non += int((several & ~chosen.any(1)).sum())
+            sizes += int(chosen.sum())
+        score, value, kind = (torch.cat(found) for found in of_labels)
+        area = auc(score[~kind], value[~kind])
+        right = ((score > 0.5) == value).double().mean()
+        return {
+            "score": area,
+            "auc": area,
+            "auc_non": auc(score[kind], value[kind]),
+            "accuracy": float(right),
+            "majority": float(max(value.double().mean(), 1 - value.double().mean())),
+            "non": non / max(1, sentences),
+            "size": sizes / max(1, sentences),
+        }
+
+    def save(self, folder: Path, about: dict[str, Any]) -> None:
+        save_model(folder, Model(self.config, self.translator, self.source, self.target, about, self.scorer))
+
+
+def auc(scores: Tensor, labels: Tensor) -> float:
+    """The share of (1, 0) pairs that the scores put in the right order, ties counting half."""
+    ones, zeros = scores[labels].double(), scores[~labels].double().sort().values
+    if not len(ones) or not len(zeros):
+        return 0.5
+    below = torch.searchsorted(zeros, ones, right=False)
+    upto = torch.searchsorted(zeros, ones, right=True)
+    return float((below + upto).double().mean() / (2 * len(zeros)))
