@@ -117,6 +117,7 @@ class ReinforceConfig:
     generation: Literal["sample", "greedy"] = "sample"
     temperature: float = 1.0
     entropy_bonus: float = 0.0
+    price: float = 0.0
     reward_tokens: int = 65536
 
 

@@ -9,12 +9,13 @@ sentences can do no better than guess among three.
     anna laughs.            anna lacht.
     it waits.               sie wartet.            decided by the sentence at distance 2
 
-In the harder `owned` corpus things and places belong to people, and what decides is not what was said last but what was
-said of the same person. There, every other sentence that a translator is given is one more that may mislead it.
+In the harder `counted` corpus a number says how many sentences ago the thing or place was mentioned. A selector knows
+distances; a translator that reads the selected sentences as one text hardly does, so every sentence it is given beyond
+the deciding ones is one more that may mislead it.
 
-    anna has a lamp.        anna hat eine Lampe.
-    ben has a dog.          ben hat einen Hund.
-    anna paints it.         anna malt sie.         decided by the sentence at distance 2
+    the lamp sees the roof.       die Lampe sieht Dach.
+    the dog waits there one.      der Hund wartet darauf.    decided by the sentence at distance 1
+    it two sees the harbour.      sie sieht Hafen.           decided by the sentence at distance 2
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ THINGS = {
     "es": ["horse Pferd", "book Buch", "house Haus", "car Auto", "window Fenster", "boat Boot"],
 }
 ARTICLES = {"er": "der", "sie": "die", "es": "das"}
-HAVING = {"er": ("einen", "ihn"), "sie": ("eine", "sie"), "es": ("ein", "es")}  # article and pronoun of what one has
 PLACES = {
     "darin": ["forest Wald", "cellar Keller", "kitchen Küche", "garden Garten"],
     "darauf": ["roof Dach", "mountain Berg", "bridge Brücke", "island Insel"],
     "dort": ["harbour Hafen", "market Markt", "station Bahnhof", "border Grenze"],
 }
+NUMBERS = ["one", "two", "three", "four", "five", "six"]
 PEOPLE = ["anna", "ben", "clara", "david", "emma", "felix"]
 VERBS = ["sleeps schläft", "waits wartet", "falls fällt", "sings singt", "burns brennt", "laughs lacht"]
-DEEDS = ["paints malt", "hides versteckt", "sells verkauft", "finds findet"]  # what one does with a thing
 ADJECTIVES = ["old alt", "new neu", "big groß", "small klein", "red rot", "quiet still"]
 
 
@@ -97,51 +97,45 @@ def make_document(rng: random.Random, length: int, scope: int) -> list[Sentence]
     return sentences
 
 
-def make_owned_document(rng: random.Random, length: int, scope: int) -> list[Sentence]:
+def make_counted_document(rng: random.Random, length: int, scope: int) -> list[Sentence]:
     sentences: list[Sentence] = []
-    things: dict[str, tuple[str, int]] = {}  # of each person: the pronoun of the thing, and where it is mentioned
-    places: dict[str, tuple[str, int]] = {}
+    things: dict[int, str] = {}  # by the sentence that mentions it: its pronoun
+    places: dict[int, str] = {}
     for here in range(length):
-        # what is still within reach; nobody is given a second one before the first is out of it
-        things = {person: it for person, it in things.items() if here - it[1] <= scope}
-        places = {person: there for person, there in places.items() if here - there[1] <= scope}
-        both = sorted(things.keys() & places.keys())
-        asked = [("it", p) for p in things] + [("there", p) for p in places] + [("both", p) for p in both] * 2
-        told = [(kind, p) for p in PEOPLE for kind, known in (("thing", things), ("place", places)) if p not in known]
-        choices = [[("nothing", rng.choice(PEOPLE))], told, told, asked, asked]
-        kind, person = rng.choice(rng.choice([some for some in choices if some]))
-        if kind == "nothing":
-            verb, acts = rng.choice(VERBS).split()
-            sentences.append(Sentence(f"{person} {verb}.", f"{person} {acts}."))
-        elif kind == "thing":
-            gender = rng.choice(list(THINGS))
-            noun, nomen = rng.choice(THINGS[gender]).split()
-            article, pronoun = HAVING[gender]
-            sentences.append(Sentence(f"{person} has a {noun}.", f"{person} hat {article} {nomen}."))
-            things[person] = (pronoun, here)
-        elif kind == "place":
-            adverb = rng.choice(list(PLACES))
-            noun, nomen = rng.choice(PLACES[adverb]).split()
-            sentences.append(Sentence(f"{person} sees the {noun}.", f"{person} sieht {nomen}."))
-            places[person] = (adverb, here)
+        near = [[at for at in known if here - at <= scope] for known in (things, places)]
+        subject = rng.choice(["thing"] * 2 + ["person"] * 2 + ["it"] * 3 * bool(near[0]))
+        predicate = rng.choice(["place"] * 2 + ["verb"] * 2 + ["there"] * 3 * bool(near[1]))
+        verb, acts = rng.choice(VERBS).split()
+        decided = []
+        if subject == "thing":
+            things[here] = rng.choice(list(THINGS))
+            noun, nomen = rng.choice(THINGS[things[here]]).split()
+            source, target = f"the {noun}", f"{ARTICLES[things[here]]} {nomen}"
+        elif subject == "it":
+            at = rng.choice(near[0])
+            source, target = f"it {NUMBERS[here - at - 1]}", things[at]
+            decided.append((things[at], here - at))
         else:
-            verb, acts = rng.choice(DEEDS if kind != "there" else VERBS).split()
-            source, target, decided = [person, verb], [person, acts], []
-            if kind != "there":
-                source, target = [*source, "it"], [*target, things[person][0]]
-                decided.append((things[person][0], here - things[person][1]))
-            if kind != "it":
-                source, target = [*source, "there"], [*target, places[person][0]]
-                decided.append((places[person][0], here - places[person][1]))
-            sentences.append(Sentence(" ".join(source) + ".", " ".join(target) + ".", decided))
+            source = target = rng.choice(PEOPLE)
+        if predicate == "place":
+            places[here] = rng.choice(list(PLACES))
+            noun, nomen = rng.choice(PLACES[places[here]]).split()
+            source, target = f"{source} sees the {noun}.", f"{target} sieht {nomen}."
+        elif predicate == "there":
+            at = rng.choice(near[1])
+            source, target = f"{source} {verb} there {NUMBERS[here - at - 1]}.", f"{target} {acts} {places[at]}."
+            decided.append((places[at], here - at))
+        else:
+            source, target = f"{source} {verb}.", f"{target} {acts}."
+        sentences.append(Sentence(source, target, decided))
     return sentences
 
 
 def make_corpus(
-    documents: int, seed: int, length: int = 14, scope: int = 6, owned: bool = False
+    documents: int, seed: int, length: int = 14, scope: int = 6, counted: bool = False
 ) -> list[list[Sentence]]:
     rng = random.Random(seed)
-    make = make_owned_document if owned else make_document
+    make = make_counted_document if counted else make_document
     return [make(rng, length, scope) for _ in range(documents)]
 
 

@@ -124,8 +124,8 @@ class ReinforceRecipe(TranslationRecipe):
             batch_rewards,
             self.config.reinforce.reward_tokens,
         )
-        table = found.float()[self.gatherer.to_device(where.reshape(pairs.shape))]
-        return list(table)
+        found = found.float() - self.config.reinforce.price * self.gatherer.to_device(chosen).sum(1)
+        return list(found[self.gatherer.to_device(where.reshape(pairs.shape))])
 
     def self_critical(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """-(r(Z^) - r(Z*)) log P(Z^): eq. 7 with its sign put right. Rows where the two are the same cost nothing."""
