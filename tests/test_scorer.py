@@ -9,7 +9,7 @@ import torch
 from dynctx.batches import Gatherer
 from dynctx.config import ScorerConfig
 from dynctx.corpus import TokenStore
-from dynctx.layers import Embedding
+from dynctx.layers import Embedding, same_sentence
 from dynctx.selection.instances import Instances, gather_instances
 from dynctx.selection.scorer import Scorer, probability_first, size_first
 from dynctx.subwords import DCS, NON, SEP
@@ -30,9 +30,8 @@ def instances_of(sentences: list[int], documents: Documents = DOCUMENTS) -> Inst
 
 def read(instances: Instances, number: int, column: int) -> list[int]:
     """The ids of one instance, in order."""
-    head = int(instances.head[number, column])
-    owner = instances.packed.sentence.flatten()
-    return instances.packed.ids.flatten()[owner == owner[head]].tolist()
+    owner = instances.owner.flatten()[instances.head[number, column]]
+    return instances.packed.ids[instances.packed.sentence == owner].tolist()
 
 
 def tiny_scorer(**settings: object) -> tuple[Scorer, Embedding]:
@@ -53,11 +52,26 @@ def test_instances_word_for_word() -> None:
 
 def test_heads_are_the_first_positions() -> None:
     instances = instances_of([4, 6, 3])
-    flat = instances.packed.ids.flatten()
-    heads = instances.head[instances.present]
-    assert flat[heads].tolist() == [DCS] * len(heads)
-    assert instances.packed.position.flatten()[heads].tolist() == [0] * len(heads)
-    assert len(set(heads.tolist())) == len(heads) == int((flat == DCS).sum())
+    packed, heads = instances.packed, instances.head[instances.present]
+    assert packed.ids.gather(1, instances.column).flatten()[heads].tolist() == [DCS] * len(heads)
+    owners = packed.sentence.gather(1, instances.column).flatten()[heads]
+    assert torch.equal(owners, instances.owner.flatten()[heads])
+    assert len(set(heads.tolist())) == len(heads) == int((packed.ids == DCS).sum())
+    assert int((instances.owner >= 0).sum()) == len(heads)
+
+
+def test_a_layer_at_some_positions_is_the_layer() -> None:
+    """What the last pair layer leaves out was never looked at."""
+    scorer, embedding = tiny_scorer(pair_layers=1)
+    instances = instances_of([4, 6, 3, 0])
+    packed = instances.packed
+    x = embedding.look_up(packed.ids, packed.position, packed.ids.shape[1])
+    layer = scorer.pair_layers[0]
+    everywhere = layer(x, same_sentence(packed.sentence, packed.sentence))
+    found = layer.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # type: ignore[operator]
+    expected = everywhere.gather(1, instances.column[:, :, None].expand_as(found))
+    real = instances.owner >= 0
+    assert torch.allclose(found[real], expected[real], atol=1e-12, rtol=0)
 
 
 def test_base_size_is_the_papers() -> None:

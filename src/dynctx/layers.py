@@ -139,6 +139,17 @@ class Attention(nn.Module):
         rows, _, length, _ = mixed.shape
         return self.output(mixed.transpose(1, 2).reshape(rows, length, -1))
 
+    def of(self, queries: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """Self-attention of some positions only: queries [R, Q, d] out of x [R, L, d], mask [R, 1, Q, L]."""
+        width = x.shape[2]
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        query = F.linear(queries, weight[:width], bias[:width])
+        key, value = F.linear(x, weight[width:], bias[width:]).chunk(2, dim=-1)
+        query, key, value = self._split(query), self._split(key), self._split(value)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        return self.output(mixed.transpose(1, 2).reshape(queries.shape))
+
     def project(self, states: Tensor) -> KeyValue:
         """Keys and values of what is attended to; computed once a sentence."""
         key, value = self.key_value(states).chunk(2, dim=-1)
@@ -205,6 +216,12 @@ class EncoderLayer(nn.Module):
     def attend(self, x: Tensor, mask: Tensor | None, cache: Growing | None = None) -> Tensor:
         change = self.self_attention(self.self_residual.before(x), mask, cache=cache)
         return self.self_residual.after(x, change)
+
+    def at(self, x: Tensor, column: Tensor, mask: Tensor) -> Tensor:
+        """The layer's output at some positions only: column [R, Q] of x [R, L, d], mask [R, 1, Q, L] -> [R, Q, d]."""
+        some = x.gather(1, column[:, :, None].expand(-1, -1, x.shape[2]))
+        change = self.self_attention.of(self.self_residual.before(some), self.self_residual.before(x), mask)
+        return self.transform(self.self_residual.after(some, change))
 
     def transform(self, x: Tensor) -> Tensor:
         return self.feed_forward_residual.after(x, self.feed_forward(self.feed_forward_residual.before(x)))

@@ -29,7 +29,9 @@ class Instances:
     """The pairs of a batch. Column j < scope is the candidate at distance j + 1, column `scope` is NON."""
 
     packed: Packed  # [R, L]; `sentence` is the number of the instance
-    head: Tensor  # [n, scope + 1] flat place of the instance's <DCS>, 0 where there is none
+    column: Tensor  # [R, Q] where in its row each instance's <DCS> lies, the first one's repeated to fill the row
+    owner: Tensor  # [R, Q] the instance's number, -1 where a row has no more
+    head: Tensor  # [n, scope + 1] flat place of the instance in these, 0 where there is none
     present: Tensor  # [n, scope + 1]
 
 
@@ -49,10 +51,17 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     number_t, column_t, sentences_t = to_device(number), to_device(column), to_device(sentences)
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
     ids = _instance_ids(gatherer, sentences_t[number_t], column_t, tokens)
+    # the heads of a row side by side
+    place = np.arange(len(row)) - np.searchsorted(row, row)  # [instances] which of its row's
+    most = int(-(-(place.max() + 1) // 8) * 8)
+    flat = to_device(row * most + place)
+    heads = torch.zeros(rows * most, dtype=torch.int64, device=device)
+    owner = torch.full_like(heads, -1)
+    heads[flat], owner[flat] = offset_t, torch.arange(len(row), device=device)
     head = torch.zeros(count, scope + 1, dtype=torch.int64, device=device)
-    head[number_t, column_t] = row_t * width + offset_t
+    head[number_t, column_t] = flat
     present = to_device(np.concatenate([exists, np.ones((count, 1), np.bool_)], axis=1))
-    return Instances(tokens.packed(ids, rows, width), head, present)
+    return Instances(tokens.packed(ids, rows, width), heads.view(rows, most), owner.view(rows, most), head, present)
 
 
 def instance_tokens(gatherer: Gatherer, sentences: Ints) -> Ints:

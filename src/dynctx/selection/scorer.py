@@ -8,6 +8,7 @@ score (eq. 2), a softmax over a sentence's candidates the probability of selecti
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -45,16 +46,19 @@ class Scorer(nn.Module):
         packed = instances.packed
         x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1]))
         mask = same_sentence(packed.sentence, packed.sentence)
-        for layer in self.pair_layers:
+        *lower, last = cast(list[EncoderLayer], list(self.pair_layers))
+        for layer in lower:
             x = layer(x, mask)
-        heads = x.flatten(0, 1)[instances.head]  # [n, scope + 1, d]
+        # of the last layer only the states at <DCS> are needed: a small part of its work
+        heads = last.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # [R, Q, d]
+        heads = heads.flatten(0, 1)[instances.head]  # [n, scope + 1, d]
         if self.config.distance_positions:
             heads = heads + self.distances.to(heads.dtype)
         seen = instances.present[:, None, None, :]
         if independent:
             seen = torch.eye(self.scope + 1, dtype=torch.bool, device=seen.device)[None, None]
-        for layer in self.set_layers:
-            heads = layer(heads, seen)
+        for upper in self.set_layers:
+            heads = upper(heads, seen)
         return torch.sigmoid(self.score(self.hidden(heads)).squeeze(-1).float())  # eq. 2
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
