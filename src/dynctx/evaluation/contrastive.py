@@ -176,10 +176,13 @@ def ceiling(items: Sequence[Item], source_context: bool, target_context: bool) -
     """The best accuracy there can be for a model that reads no more than this of the context.
 
     Items which look the same to it and have the same candidates get the same answer, which is true for some of them
-    only. Of deixis, each sentence comes twice with one source: whoever reads the source alone has half of them.
+    only. Of deixis, each sentence comes twice with one source: whoever reads the source alone has half of them. And an
+    item whose true candidate stands there twice is a tie for everybody.
     """
     truths: dict[Any, Counter[str]] = defaultdict(Counter)
     for item in items:
+        if undecidable(item):
+            continue
         seen = (
             item.source,
             item.source_context if source_context else None,
@@ -187,6 +190,12 @@ def ceiling(items: Sequence[Item], source_context: bool, target_context: bool) -
         )
         truths[seen][item.candidates[item.true]] += 1
     return sum(max(counts.values()) for counts in truths.values()) / len(items)
+
+
+def undecidable(item: Item) -> bool:
+    """The true candidate, with its context, is also among the wrong ones."""
+    texts = list(zip(item.candidates, item.target_contexts))
+    return texts.count(texts[item.true]) > 1
 
 
 @dataclass(frozen=True)
@@ -223,9 +232,11 @@ def remarks(results: Sequence[Result], reads: Reads) -> list[str]:
     what = "source and target" if source and target else "source" if source else "target" if target else "no"
     for phenomenon, part in by(results, lambda result: result.item.phenomenon).items():
         items = [result.item for result in part]
-        best = ceiling(items, source, target)
+        best, twice = ceiling(items, source, target), sum(map(undecidable, items))
         chance = float(np.mean([1 / len(item.candidates) for item in items]))
-        if best < 1:
+        if twice:
+            found.append(f"{phenomenon}: in {twice} items the true candidate stands twice, a tie for every model")
+        if best < 1 - twice / len(items):
             line = f"{phenomenon}: here the model reads {what} context, and items that look the same to it differ in "
             line += f"their truth, so it cannot have more than {100 * best:.1f} %"
             if best <= chance + 1e-9:

@@ -29,6 +29,7 @@ from dynctx.translators.sentence import SentNmt
 
 Criterion = Literal["reward", "bleu"]
 LARGEST_SCOPE = 10  # 1,024 subsets of each sentence
+SAME = 1e-5  # values nearer to each other than this share of them differ by rounding alone
 
 
 def all_subsets(scope: int) -> Bools:
@@ -59,7 +60,7 @@ class Values:
     @property
     def best(self) -> Ints:
         """[n] the best subset of each sentence; of equal ones the smallest, then the nearest."""
-        return self.values.argmax(axis=1)
+        return first_best(self.values)
 
     def column(self, selection: Bools) -> Ints:
         """[n] the subset that each row of a selection [n, scope] is, candidates that do not exist left out."""
@@ -69,6 +70,15 @@ class Values:
         place = np.zeros(len(self.subsets), np.int64)
         place[self.subsets @ bits] = np.arange(len(self.subsets))
         return place[(selection & exists) @ bits]
+
+
+def first_best(values: Floats) -> Ints:
+    """[n, m] -> [n] the first value of each row that is as good as the best."""
+    return as_good(values, values.max(axis=1, keepdims=True)).argmax(axis=1)
+
+
+def as_good(values: Floats, best: Floats) -> Bools:
+    return values >= best - SAME * np.abs(best)
 
 
 def value_of_subsets(
@@ -198,14 +208,14 @@ def report(split: Split, found: Values, own: Selector, fixed_sizes: Sequence[int
         ways[f"own ({own.name})"] = found.column(chosen)
         for n in (size for size in fixed_sizes if size < scope):  # row 3 of table 1; fewer where fewer exist
             fitting = np.where(sizes == np.minimum(found.candidates, n)[:, None], found.values, -np.inf)
-            ways[f"oracle of size {n}"] = fitting.argmax(axis=1)
+            ways[f"oracle of size {n}"] = first_best(fitting)
     ways["oracle"] = best
     top = float(found.values[rows, best].mean())
     lines = []
     for name, columns in ways.items():
         value = float(found.values[rows, columns].mean())
         lines.append(Way(name, value, _corpus_bleu(split, found, columns), top - value, float(sizes[columns].mean())))
-    agreement = float((found.values[rows, found.column(chosen)] == found.values[rows, best]).mean())
+    agreement = float(as_good(found.values[rows, found.column(chosen)], found.values[rows, best]).mean())
     return OracleReport(found.criterion, count, lines, float((best == 0).mean()), agreement)
 
 
@@ -235,4 +245,4 @@ class Oracle:
         found = score(self.model, gatherer, sentences[number], self.subsets[column], rewards=True).reward
         values = np.full((len(sentences), len(self.subsets)), -np.inf)
         values[number, column] = found
-        return torch.from_numpy(self.subsets[values.argmax(axis=1)]).to(batch.sentences.device)
+        return torch.from_numpy(self.subsets[first_best(values)]).to(batch.sentences.device)

@@ -70,6 +70,7 @@ def draw(name: str, title: str, function: Draw, facts: Facts) -> Drawn:
         # no date and no version: the same facts give the same bytes
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
         figure.set_facecolor("white")
+        figure.set_dpi(160)
         FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     text = svg.getvalue().decode("utf-8")
     return Drawn(name, title, text, inline(text, title, name), png.getvalue())
@@ -139,6 +140,7 @@ def positions(axes: Any, facts: Facts, bins: int = 12) -> None:
         ]
         name = "none needed" if place == scope else f"{place + 1} before"
         axes.plot(middles, line, marker="o", markersize=3, label=name, color=COLOURS[(place + 1) % len(COLOURS)])
+    axes.set_ylim(0, 1.3 * max(float(np.nanmax(line.get_ydata())) for line in axes.lines) or 1)
     axes.set_xlabel("place of the sentence in its document")
     axes.set_ylabel("mean probability" if probable else "share selected")
     axes.legend(fontsize=8, frameon=False, ncols=2)

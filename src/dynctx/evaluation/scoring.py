@@ -27,7 +27,7 @@ from dynctx.translators.sentence import SentNmt
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-BATCH_TOKENS = {"cpu": 2**12, "cuda": 2**16}  # positions of a batch: source, context and target
+BATCH_TOKENS = {"cpu": 2**13, "cuda": 2**16}  # positions of a batch: source, context and target
 SHORTEST_CLASS = 64  # the longest side of the pairs in the first class of lengths; each further class doubles it
 
 
@@ -63,7 +63,7 @@ def score(
     lengths = gatherer.lengths_of(sentences)
     found = torch.zeros(2, count, dtype=torch.float64, device=device)  # log-probability, cost
     chosen = torch.from_numpy(np.ascontiguousarray(selection)).to(device)
-    for members, plan, shape in _plans(sentences, lengths, batch_tokens or BATCH_TOKENS.get(device.type, 2**12)):
+    for members, plan, shape in _plans(sentences, lengths, batch_tokens or BATCH_TOKENS.get(device.type, 2**13)):
         batch = gatherer.gather(plan, shape)
         rows = torch.from_numpy(members).to(device)
         found[:, rows] = _sums(model, batch, chosen[rows], rewards)

@@ -62,7 +62,7 @@ def _expected(rule: str, result: Result, scope: int) -> Figures:
         return float(distance == 1), float(distance == 1), 1.0
     if rule == "all":
         return float(candidates == 1 and reachable), float(reachable), float(candidates)
-    size = 1 if rule == "random 1" else len(result.selected)
+    size = 1 if rule == "random 1" else min(len(result.selected), candidates)
     contains = size / candidates if reachable else 0.0  # each candidate is as likely as any other to be drawn
     return contains if size == 1 else 0.0, contains, float(size)
 
