@@ -178,7 +178,7 @@ def test_voita_flat_broken(tmp_path: Path) -> None:
         read_set(source)
     write(tmp_path / "deixis.json", [VOITA])
     write(source, f"{VOITA['src']}\nother _eos b _eos c\n")
-    with pytest.raises(DynctxError, match="should be item 1 of deixis.json and have one source"):
+    with pytest.raises(DynctxError, match=r"should be item 1 of deixis\.json and have one source"):
         read_set(source)
     write(source, f"{VOITA['src']}\n" * 3)
     write(tmp_path / "deixis.dst", "a _eos b _eos c\na _eos b _eos d\n" + "a _eos b _eos d\n")

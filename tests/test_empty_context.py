@@ -243,8 +243,8 @@ def test_samples(tmp_path: Path) -> None:
         annotation.draw(LONG, 0, 6, 1)
     with pytest.raises(DynctxError, match="letters, digits"):
         annotation.write_next(tmp_path, "../x", LONG, first)
-    with pytest.raises(DynctxError, match="no sample.json here"):
+    with pytest.raises(DynctxError, match=r"no sample\.json here"):
         annotation.read_back(tmp_path, ["a"])
     (tmp_path / "sample.json").write_text(json.dumps({"places": 3}))
-    with pytest.raises(DynctxError, match="sample.json: damaged"):
+    with pytest.raises(DynctxError, match=r"sample\.json: damaged"):
         annotation.load_sample(tmp_path)

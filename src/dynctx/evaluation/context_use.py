@@ -3,13 +3,14 @@
 CXMI (Fernandes et al. 2021) is the mean over sentences of log p(y | x, context) - log p(y | x), in nats; for one
 sentence that difference is its P-CXMI. For BLEU, every sentence is given another context of the same length: sentences
 of its own document that stand elsewhere, or a piece of another document. The texts are put into a changed store, so
-every translator reads them as it reads anything else, and a learned selector chooses among what is there.
+every translator reads them as it reads anything else, and a learned selector chooses among what is there. A translator
+with context on the target side finds the references of these sentences there, not translations of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ import numpy as np
 from dynctx.batches import Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
+from dynctx.decoding import translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.scoring import Floats, Scores, score, selections
 from dynctx.evaluation.significance import Comparison, paired_bootstrap
-from dynctx.evaluation.split import Split, translated
+from dynctx.evaluation.split import Split
 from dynctx.selection.strategies import Previous, Selector
 
 Condition = Literal["true", "shuffled", "other document", "none"]
@@ -131,15 +133,16 @@ def context_use(
     progress: Callable[[int], None] | None = None,
 ) -> list[Use]:
     """Translate and score the split under each condition."""
-    model = split.model
+    model, settings = split.model, replace(decoding or split.model.config.decoding, sampling=False)
     uses: list[Use] = []
     true_score = None
     for condition in CONDITIONS:
         gatherer, numbers = changed_store(split, condition, seed)
         chosen = Previous(0) if condition == "none" else selector
-        filled = numbers[split.filled]
-        lines = translated(model, gatherer, filled, len(gatherer.store), chosen, decoding, progress)
-        texts = [lines[number] for number in numbers]
+        found = translate(model.translator, gatherer, numbers[split.filled], settings, chosen, progress)
+        texts = [""] * len(split)
+        for sentence, text in zip(split.filled, model.target.decode([hypothesis.ids for hypothesis in found])):
+            texts[sentence] = text
         made = corpus_bleu(texts, [split.references], language=split.language)
         scorable = numbers[split.scorable]
         selection = selections(gatherer, scorable, chosen)

@@ -186,8 +186,6 @@ def _verb(subject: Subject) -> tuple[int, Forms] | None:
         return None
     if subject.inverted:
         return subject.at - 1, _forms(subject.word(subject.at - 1).lower())
-    if subject.at and subject.word(subject.at - 1).lower().endswith("'s"):  # "where's he"
-        return None
     place = subject.at + 1
     while place + 1 < len(subject.words) and subject.word(place).lower() in ADVERBS:
         place += 1

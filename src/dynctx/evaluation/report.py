@@ -13,11 +13,13 @@ import torch
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.decoding import batches_by_length
+from dynctx.documents import Document
 from dynctx.evaluation import oracle
 from dynctx.evaluation.bleu import Score, corpus_bleu, corpus_chrf, document_bleu, sentence_bleus
 from dynctx.evaluation.context_use import Information, information
 from dynctx.evaluation.scoring import Bools, Floats
-from dynctx.evaluation.split import Given, Split, translated
+from dynctx.evaluation.split import Given, Split
+from dynctx.pipeline import translate_documents
 from dynctx.selection.strategies import Judged, Previous, Selector
 
 NONE, FULL = "none", "full"
@@ -87,8 +89,8 @@ def gather(
     """Select, translate three times, score the references and try the oracle."""
     model = split.model
     probabilities, selection = _probabilities(split, selector), split.select(selector)
-    few = split.filled[: decoding.batch_sentences]
-    translated(model, split.gatherer, few, len(split), selector, decoding)  # the first batch is always slow
+    few = Document("", tuple(split.sources[: decoding.batch_sentences]))
+    translate_documents(model, [few], decoding, selector)  # the first batch is always slow
     runs = {}
     for name, chosen in ((NONE, Previous(0)), (FULL, Previous(None)), ("own", selector)):
         began = time.perf_counter()

@@ -62,7 +62,7 @@ def score(
         raise ValueError(f"a selection of shape {selection.shape} for {count} sentences of scope {gatherer.scope}")
     lengths = gatherer.lengths_of(sentences)
     found = torch.zeros(2, count, dtype=torch.float64, device=device)  # log-probability, cost
-    chosen = torch.from_numpy(np.ascontiguousarray(selection)).to(device)
+    chosen = torch.from_numpy(np.array(selection, np.bool_)).to(device)
     for members, plan, shape in _plans(sentences, lengths, batch_tokens or BATCH_TOKENS.get(device.type, 2**13)):
         batch = gatherer.gather(plan, shape)
         rows = torch.from_numpy(members).to(device)

@@ -16,11 +16,11 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
-from dynctx.decoding import translate
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.scoring import Bools, Scores, score, selections
 from dynctx.model_folder import Model
+from dynctx.pipeline import translate_documents
 from dynctx.selection.strategies import Selector
 
 Pairs = Sequence[tuple[Document, Document]]
@@ -96,24 +96,8 @@ class Split:
         decoding: DecodingConfig | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[str]:
-        """A translation of each sentence; an empty source has an empty one."""
-        return translated(self.model, self.gatherer, self.filled, len(self), selector, decoding, progress)
-
-
-def translated(
-    model: Model,
-    gatherer: Gatherer,
-    sentences: Ints,
-    count: int,
-    selector: Selector,
-    decoding: DecodingConfig | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> list[str]:
-    """Translations of these sentences of a store, each at its place among `count`."""
-    settings = replace(decoding or model.config.decoding, sampling=False)
-    texts = [""] * count
-    if len(sentences):
-        found = translate(model.translator, gatherer, sentences, settings, selector, progress)
-        for sentence, text in zip(sentences, model.target.decode([hypothesis.ids for hypothesis in found])):
-            texts[sentence] = text
-    return texts
+        """A translation of each sentence, as the model makes it where no reference is known."""
+        settings = replace(decoding or self.model.config.decoding, sampling=False)
+        documents = [Document(name, tuple(lines)) for name, lines in zip(self.ids, self.documents(self.sources))]
+        found = translate_documents(self.model, documents, settings, selector, progress)
+        return [sentence for document in found for sentence in document.sentences]
