@@ -8,7 +8,7 @@ from html import escape
 from dynctx.evaluation.report import Facts, Run
 from dynctx.evaluation.report_figures import Drawn
 
-EXAMPLES = 12  # shown of each kind
+EXAMPLES = 8  # shown of each kind
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --soft: #57606a; --line: #d0d7de;
@@ -17,15 +17,16 @@ STYLE = """
   --tint: #1d222a; --mark: #4d4215; } }
 body { margin: 0 auto; max-width: 60rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.4rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2.4rem; }
 p.soft, figcaption, td.soft { color: var(--soft); } figure { margin: 1rem 0; }
 figure svg { width: 100%; height: auto; max-width: 44rem; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 td.n, th.n { text-align: right; } dt { font-weight: 600; margin-top: .5rem; } dd { margin-left: 1rem; }
 .example { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .9rem; margin: .7rem 0; }
 .example table { width: 100%; } .example td:first-child { white-space: nowrap; color: var(--soft); width: 7rem; }
+.side { background: var(--tint); border-radius: .4rem; padding: .4rem .7rem; } .side p { margin: 0; }
 tr.chosen td { background: var(--mark); } details summary { cursor: pointer; }
 """.strip()
 
@@ -125,9 +126,11 @@ def _scores(facts: Facts) -> str:
 def _selected(facts: Facts) -> str:
     sizes, reaches = facts.sizes, facts.reaches
     return (
-        f"<p>{100 * (sizes == 0).mean():.1f} % of the sentences got no context (the model judged that none is needed, "
-        f"or there was none), {100 * (sizes <= 3).mean():.1f} % at most three sentences. The mean size is "
-        f"{sizes.mean():.2f}, the mean of the greatest distance {reaches.mean():.2f}.</p>"
+        f"<p>{100 * (sizes == 0).mean():.1f} % of the sentences got no context (none was selected, or none was there), "
+        f"{100 * (sizes <= 3).mean():.1f} % at most three sentences. The mean size is {sizes.mean():.2f}, the mean of "
+        f"the greatest distance {reaches.mean():.2f}.</p>"
+        '<p class="soft">Kang et al. (2020) report of TDNMT on TED talks from Chinese to English, scope 6: 26.2 % '
+        "none, 78.9 % at most three, mean size 2.05, mean greatest distance 2.57.</p>"
     )
 
 
@@ -175,15 +178,17 @@ def _example(facts: Facts, other: Run, sentence: int, gain: float) -> str:
             probability = f" ({facts.probabilities[sentence, distance - 1]:.2f})"
         before = escape(split.sources[sentence - distance])
         rows.append(f"<tr{mark}><td>{distance} before{probability}</td><td>{before}</td></tr>")
-    lines = [
-        ("source", split.sources[sentence]),
-        ("reference", split.references[sentence]),
-        (f"with {other.name}", other.texts[sentence]),
-        ("selected", facts.own.texts[sentence]),
-    ]
-    rows += [f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in lines]
+    lines = [("source", split.sources[sentence]), ("reference", split.references[sentence])]
+    rows += [f"<tr><td>{name}</td><td>{escape(text)}</td></tr>" for name, text in lines]
     where = f"document {escape(document)}, sentence {place}: BLEU {gain:+.1f}"
-    table = f'<div class="scroll"><table>{"".join(rows)}</table></div>'
+    sides = "".join(
+        f'<div class="side"><p class="soft">with {escape(name)} context</p><p>{escape(text)}</p></div>'
+        for name, text in (
+            ("no" if other is facts.none else "all of the", other.texts[sentence]),
+            ("the selected", facts.own.texts[sentence]),
+        )
+    )
+    table = f'<div class="scroll"><table>{"".join(rows)}</table></div><div class="pair">{sides}</div>'
     return f'<div class="example"><p class="soft">{where}</p>{table}</div>'
 
 
