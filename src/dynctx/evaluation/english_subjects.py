@@ -11,6 +11,7 @@ for those that take the same form, so that no candidate is given away by its gra
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -73,7 +74,7 @@ WORD = re.compile(r"[A-Za-z]+(?:['’][A-Za-z]+)*")
 
 @dataclass(frozen=True)
 class Subject:
-    """The one pronoun of a sentence that is a subject."""
+    """A pronoun that is the subject of a sentence, or of a clause of it."""
 
     pronoun: str
     sentence: str
@@ -96,8 +97,8 @@ def plain(text: str) -> str:
     return text.replace("’", "'")
 
 
-def find_subject(sentence: str) -> Subject | str:
-    """The subject of a sentence, where one pronoun alone is a subject, or the reason why there is none to exchange."""
+def find_subject(sentence: str, named: Collection[str] = ()) -> Subject | str:
+    """The one pronoun that is a subject and not among the persons `named`, or the reason why there is none."""
     words = tuple(match.span() for match in WORD.finditer(sentence))
     lower = [plain(sentence[a:b]).lower() for a, b in words]
     persons = [PERSON.get(word) or _SUBJECT.get(word.split("'")[0]) for word in lower]
@@ -107,6 +108,8 @@ def find_subject(sentence: str) -> Subject | str:
     if not subjects:
         return "no subject pronoun in the reference"
     if len(subjects) > 1:
+        subjects = [place for place in subjects if persons[place] not in named]
+    if len(subjects) != 1:
         return "several subject pronouns in the reference"
     at = subjects[0]
     pronoun = persons[at] or ""
@@ -114,8 +117,8 @@ def find_subject(sentence: str) -> Subject | str:
     subject = Subject(pronoun, sentence, words, at, _inverted(sentence, words, at), others)
     if subject.ending not in ("", "'m", "'s", "'re", "'ve", "'ll", "'d"):
         return "an unknown contraction"
-    if not _may_be(sentence, words, at):
-        return "the pronoun may not be a subject"
+    if not _goes_on(sentence, words, at):
+        return "nothing follows the pronoun"
     if pronoun in others:
         return "the same person again in the reference"
     return subject
@@ -125,15 +128,19 @@ _SUBJECT = {pronoun.lower(): pronoun for pronoun in SUBJECTS}
 
 
 def _may_be(sentence: str, words: tuple[tuple[int, int], ...], at: int) -> bool:
-    """Whether a pronoun stands where a subject does: at the beginning of a clause or after an auxiliary, and before
+    """Whether you or it stands where a subject does: at the beginning of a clause or after an auxiliary, and before
     something else."""
-    if at + 1 == len(words) or re.match(r"\s*[,.;:!?…]", sentence[words[at][1] :]):
+    if not _goes_on(sentence, words, at):
         return False
     if at == 0 or "'" in plain(sentence[slice(*words[at])]):
         return True
     before = sentence[words[at - 1][1] : words[at][0]]
     opened = bool(re.search(r"[,.;:!?\-—…\"“]", before)) or sentence[slice(*words[at - 1])].lower() in OPENERS
     return opened or _inverted(sentence, words, at)
+
+
+def _goes_on(sentence: str, words: tuple[tuple[int, int], ...], at: int) -> bool:
+    return at + 1 < len(words) and not re.match(r"\s*[,.;:!?…]", sentence[words[at][1] :])
 
 
 def _inverted(sentence: str, words: tuple[tuple[int, int], ...], at: int) -> bool:
@@ -143,20 +150,22 @@ def _inverted(sentence: str, words: tuple[tuple[int, int], ...], at: int) -> boo
 
 def exchanges(subject: Subject) -> dict[str, str]:
     """The sentence with each pronoun that it can have, its own included: pronoun -> sentence."""
-    verb = _verb(subject)
-    if verb is None:  # only those that need no other verb
+    place, forms = _verb(subject)
+    written = subject.ending if place == subject.at else subject.word(place).lower()
+    if forms is not None and written != forms[_column(subject.pronoun)]:  # "Tom and I are"
+        return {}
+    group: tuple[str, ...] = SUBJECTS
+    if forms is None or _several_verbs(subject):  # only those that need no other verb
         group = next(group for group in SAME_FORM if subject.pronoun in group)
-        return {pronoun: _replaced(subject, pronoun, {}) for pronoun in group if pronoun not in subject.others}
-    place, forms = verb
     found = {}
-    for pronoun in _numbers(subject, place):
-        form = forms[_column(pronoun)]
-        if form is None or pronoun in subject.others:  # "he told him" could be about two
+    for pronoun in group:
+        form = None if forms is None else forms[_column(pronoun)]
+        own = None if forms is None else forms[_column(subject.pronoun)]
+        if pronoun in subject.others or not _number_fits(subject, place, pronoun):  # "he told him" could be about two
             continue
-        if place == subject.at:
-            found[pronoun] = _replaced(subject, pronoun, {}, form)
-        else:
-            found[pronoun] = _replaced(subject, pronoun, {place: form})
+        if forms is not None and (form is None or (len(group) < len(SUBJECTS) and form != own)):
+            continue
+        found[pronoun] = _replaced(subject, pronoun, place, form)
     return found
 
 
@@ -167,23 +176,17 @@ def _column(pronoun: str) -> int:
 Forms = tuple[str | None, str | None, str | None]
 
 
-def _verb(subject: Subject) -> tuple[int, Forms] | None:
+def _verb(subject: Subject) -> tuple[int, Forms | None]:
     """The word that agrees with the subject, and its three forms; None where they are not known."""
-    if _several_verbs(subject):
-        return None
     ending, after = subject.ending, subject.word(subject.at + 1).lower()
+    if ending in ("'ll", "'d"):
+        return subject.at, (ending, ending, ending)
+    if ending in ("'m", "'re"):
+        return subject.at, BE
+    if ending == "'ve" or (ending and after in HAS_BEEN):
+        return subject.at, HAVE
     if ending:
-        if ending in ("'ll", "'d"):
-            return subject.at, (ending, ending, ending)
-        if ending in ("'m", "'re"):
-            return subject.at, BE
-        if ending == "'ve":
-            return subject.at, HAVE
-        if after in HAS_BEEN:
-            return subject.at, HAVE
-        if after in IS_BEING or after.endswith("ing"):
-            return subject.at, BE
-        return None
+        return subject.at, BE if after in IS_BEING or after.endswith("ing") else None
     if subject.inverted:
         return subject.at - 1, _forms(subject.word(subject.at - 1).lower())
     place = subject.at + 1
@@ -191,9 +194,7 @@ def _verb(subject: Subject) -> tuple[int, Forms] | None:
         place += 1
     word = subject.word(place).lower()
     regular = word.endswith("ed") and not word.endswith("eed") and len(word) > 4
-    if regular or word in PAST or word in AUXILIARIES:
-        return place, _forms(word)
-    return None
+    return place, _forms(word) if regular or word in PAST or word in AUXILIARIES else None
 
 
 def _forms(word: str) -> Forms:
@@ -207,24 +208,26 @@ def _several_verbs(subject: Subject) -> bool:
     return len(subject.words) > 10 or any(word in ("and", "or", "but", "who", "which", "that") for word in rest)
 
 
-def _numbers(subject: Subject, place: int) -> tuple[str, ...]:
-    """Pronouns that go with what follows: "is a doctor" is of one person."""
+def _number_fits(subject: Subject, place: int, pronoun: str) -> bool:
+    """Whether a pronoun goes with what follows the verb: "is a doctor" is of one person."""
     behind = max(place, subject.at) + 1
-    if behind < len(subject.words) and subject.word(behind).lower() in ("a", "an"):
-        return SINGULAR if subject.pronoun in SINGULAR else SUBJECTS
-    return SUBJECTS
+    one = behind < len(subject.words) and subject.word(behind).lower() in ("a", "an")
+    return not one or subject.pronoun not in SINGULAR or pronoun in SINGULAR
 
 
-def _replaced(subject: Subject, pronoun: str, verbs: dict[int, str], ending: str | None = None) -> str:
-    changes = {subject.at: pronoun + (subject.ending if ending is None else ending), **verbs}
+def _replaced(subject: Subject, pronoun: str, place: int, form: str | None) -> str:
+    """The sentence with another pronoun, and another form (None: the same) of the verb at `place`."""
+    contracted = place == subject.at
+    changes = {subject.at: pronoun + (form if contracted and form is not None else subject.ending)}
+    if not contracted and form is not None:
+        changes[place] = form
     text = subject.sentence
     for number in sorted(changes, reverse=True):
         begin, end = subject.words[number]
-        new = changes[number]
-        old = text[begin:end]
-        if "’" in old:
-            new = new.replace("'", "’")
-        if number == 0 and text[begin].isupper():
+        old, new = text[begin:end], changes[number]
+        # "I" is a capital everywhere; the others are where a sentence begins
+        begins = not re.search(r"[^\s\"'“‘\-–]", text[:begin]) or re.search(r"[.?!…][\s\"'“‘\-–]*$", text[:begin])
+        if old[0].isupper() and (begins or subject.pronoun != "I" or number != subject.at):
             new = new[0].upper() + new[1:]
-        text = text[:begin] + new + text[end:]
+        text = text[:begin] + (new.replace("'", "’") if "’" in old else new) + text[end:]
     return text

@@ -38,12 +38,13 @@ PHRASES = (
     "you all right", "how are you", "excuse you", "here you go", "there you go", "here we go", "here it is",
     "there it is", "that's it",
 )  # fmt: skip
-# "it" that stands for nothing, by the words after it (or after its verb)
+# "it" that stands for nothing: by the word after its verb, by the verb, or by any later word
 EMPTY_IT = words(
-    "okay ok alright all right fine good great nice bad late early time true possible impossible clear hard easy "
-    "raining snowing cold hot dark over important like just only gonna not called"
+    "okay ok alright all right fine good great nice bad late early time true possible impossible clear hard easy cold "
+    "hot dark over important like just only not no called me us"
 )
-EMPTY_IT_VERBS = words("seems seemed looks looked takes took turns turned matters feels felt sounds means depends")
+EMPTY_IT_VERBS = words("seems seemed looks looked takes took turns turned feels felt sounds means depends")
+EMPTY_IT_LATER = words("rain rains raining snow snows snowing matter matters mattered")
 
 RULES = (
     "empty line",
@@ -51,7 +52,7 @@ RULES = (
     "no subject pronoun in the reference",
     "several subject pronouns in the reference",
     "an unknown contraction",
-    "the pronoun may not be a subject",
+    "nothing follows the pronoun",
     "the same person again in the reference",
     "the source names somebody that the rest of the reference does not",
     "it or they, and the source points at something",
@@ -71,6 +72,7 @@ class PronounSet:
 
     dev: list[Item] = field(default_factory=list)
     test: list[Item] = field(default_factory=list)
+    offered: dict[Item, tuple[str, ...]] = field(default_factory=dict)  # the pronouns of each item's candidates
     left_out: Counter[str] = field(default_factory=Counter)
     pairs: int = 0
     documents: int = 0
@@ -88,7 +90,7 @@ class PronounSet:
                 "candidates": sum(len(item.candidates) for item in items),
                 "by_pronoun": {pronoun: by_pronoun[pronoun] for pronoun in SUBJECTS if by_pronoun[pronoun]},
                 "chance": sum(1 / len(item.candidates) for item in items) / len(items) if items else None,
-                "most_frequent": frequent(items, by_pronoun),
+                "most_frequent": frequent(items, self.offered),
             }
         return found
 
@@ -108,22 +110,13 @@ class PronounSet:
         return "\n".join(lines)
 
 
-def frequent(items: list[Item], by_pronoun: Counter[str]) -> float | None:
+def frequent(items: list[Item], offered: dict[Item, tuple[str, ...]]) -> float | None:
     """The accuracy of whoever takes, of the pronouns an item offers, the one that is true most often in the part."""
     if not items:
         return None
-    right = 0
-    for item in items:
-        offered = [_pronoun_of(item, place) for place in range(len(item.candidates))]
-        best = max(offered, key=lambda pronoun: (by_pronoun[pronoun], -SUBJECTS.index(pronoun)))
-        right += best == item.kind
-    return right / len(items)
-
-
-def _pronoun_of(item: Item, place: int) -> str:
-    subject = find_subject(item.candidates[place])
-    assert isinstance(subject, Subject)
-    return subject.pronoun
+    count = Counter(item.kind for item in items)
+    best = (max(offered[item], key=lambda pronoun: (count[pronoun], -SUBJECTS.index(pronoun))) for item in items)
+    return sum(pronoun == item.kind for pronoun, item in zip(best, items)) / len(items)
 
 
 def build(documents: Iterable[tuple[Document, Document]], scope: int = 6, every: int = 4) -> PronounSet:
@@ -137,30 +130,35 @@ def build(documents: Iterable[tuple[Document, Document]], scope: int = 6, every:
         found.documents += 1
         for place in range(len(source.sentences)):
             found.pairs += 1
-            item = _item(source.sentences, target.sentences, place, scope, f"pronouns_{name}")
-            if isinstance(item, Item):
-                pair = (item.source, item.candidates[item.true])
-                if pair not in met:
-                    met.add(pair)
-                    part.append(item)
-                    continue
-                item = RULES[-1]
-            found.left_out[item] += 1
+            made = _item(source.sentences, target.sentences, place, scope, f"pronouns_{name}")
+            if isinstance(made, str):
+                found.left_out[made] += 1
+                continue
+            item, pronouns = made
+            pair = (item.source, item.candidates[item.true])
+            if pair in met:
+                found.left_out[RULES[-1]] += 1
+                continue
+            met.add(pair)
+            part.append(item)
+            found.offered[item] = pronouns
     return found
 
 
-def _item(sources: tuple[str, ...], references: tuple[str, ...], place: int, scope: int, name: str) -> Item | str:
-    """The item that a sentence makes, or the rule that leaves it out."""
+def _item(
+    sources: tuple[str, ...], references: tuple[str, ...], place: int, scope: int, name: str
+) -> tuple[Item, tuple[str, ...]] | str:
+    """The item that a sentence makes and the pronouns it offers, or the rule that leaves it out."""
     source, reference = sources[place].strip(), references[place].strip()
     if not source or not reference:
         return "empty line"
     if place == 0:
         return "no sentence before it in the document"
-    subject = find_subject(reference)
+    named = Counter(PERSONS[match] for match in PRONOUN.findall(source))
+    subject = find_subject(reference, named)
     if isinstance(subject, str):
         return subject
     # every pronoun of the source must be another one of the reference: then the subject is the one that was dropped
-    named = Counter(PERSONS[match] for match in PRONOUN.findall(source))
     if UNCLEAR.search(source) or named - Counter(subject.others):
         return "the source names somebody that the rest of the reference does not"
     if subject.pronoun in ("it", "they") and POINTERS.search(source):
@@ -181,9 +179,9 @@ def _item(sources: tuple[str, ...], references: tuple[str, ...], place: int, sco
         return "fewer than two candidates"
     first = max(0, place - scope)
     before = tuple(references[first:place])
-    order = [pronoun for pronoun in SUBJECTS if pronoun in candidates]
+    order = tuple(pronoun for pronoun in SUBJECTS if pronoun in candidates)
     texts = tuple(candidates[pronoun] for pronoun in order)
-    return Item(
+    item = Item(
         tuple(sources[first:place]),
         source,
         (before,) * len(texts),
@@ -193,6 +191,7 @@ def _item(sources: tuple[str, ...], references: tuple[str, ...], place: int, sco
         name,
         subject.pronoun,
     )
+    return item, order
 
 
 def is_phrase(subject: Subject) -> bool:
@@ -206,7 +205,7 @@ def is_phrase(subject: Subject) -> bool:
 def stands_for_nothing(subject: Subject) -> bool:
     """ "It is raining", "it seems": there is nothing that "it" could be exchanged with."""
     after = [subject.word(number).lower() for number in range(subject.at + 1, len(subject.words))]
-    if after[0] in EMPTY_IT_VERBS:
+    if after[0] in EMPTY_IT_VERBS or EMPTY_IT_LATER.intersection(after):
         return True
     if subject.ending == "'s" or subject.inverted:
         return after[0] in EMPTY_IT
