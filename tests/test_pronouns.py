@@ -224,6 +224,13 @@ def test_a_source_pronoun_that_is_another_one_of_the_reference() -> None:
     )
 
 
+def test_a_set_phrase_is_the_subjects_own() -> None:
+    found = only("我想不会来了", "I think he won't come.")
+    assert isinstance(found, Item) and found.kind == "he"
+    assert only("想不会来了", "I think Tom won't come.") == "a set phrase"
+    assert only("抱歉 不来了", "Sorry, he won't come.") != "a set phrase"
+
+
 def test_a_clause_that_goes_on_from_the_line_before() -> None:
     rule = only("就走了呢", "Then she left Rome.", ("她看到", "When the train came"))
     assert rule == "the reference before it is not a whole sentence"

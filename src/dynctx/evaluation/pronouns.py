@@ -195,11 +195,15 @@ def _item(
 
 
 def is_phrase(subject: Subject) -> bool:
+    """Whether the subject stands in a set phrase, or is sorry."""
     found = [subject.word(number).lower() for number in range(len(subject.words))]
-    text = f" {' '.join(found)} "
-    if "sorry" in found:
+    if "sorry" in found[subject.at + 1 : subject.at + 4]:
         return True
-    return any(f" {phrase} " in text for phrase in PHRASES)
+    for phrase in map(str.split, PHRASES):
+        for first in range(max(0, subject.at - len(phrase) + 1), subject.at + 1):
+            if found[first : first + len(phrase)] == phrase:
+                return True
+    return False
 
 
 def stands_for_nothing(subject: Subject) -> bool:
