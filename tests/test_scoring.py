@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import TokenStore
+from dynctx.documents import Document
+from dynctx.errors import DynctxError
 from dynctx.evaluation import scoring
 from dynctx.evaluation.scoring import score, selections
 from dynctx.evaluation.split import Given, Split
@@ -199,6 +201,13 @@ def test_a_split_knows_its_places() -> None:
     assert split.scorable.tolist() == [0, 1, 3, 4, 5, 6, 7, 9, 10, 11]
     assert split.documents(list("abcdefghijkl")) == [list("abcde"), list("fghijk"), ["l"]]
     assert split.gatherer.store.target_ids(0) == [*split.model.target.encode(["on the mat"])[0], EOS]
+
+
+@pytest.mark.parametrize("pairs", [[], [("a", "")], [("", "a")]])
+def test_a_split_with_nothing_to_score(pairs: list[tuple[str, str]]) -> None:
+    documents = [(Document("x", (source,)), Document("x", (target,))) for source, target in pairs]
+    with pytest.raises(DynctxError, match="no sentence with both a source and a reference"):
+        Split(tiny_model("concat"), documents)
 
 
 def test_a_split_translates_as_the_pipeline_does() -> None:

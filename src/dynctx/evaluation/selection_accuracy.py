@@ -81,8 +81,6 @@ def to_text(rows: Sequence[Selected]) -> str:
         if row.phenomenon != before:
             lines.append((row.phenomenon, "", "", "", ""))
             before = row.phenomenon
-        lines.append(
-            (f"  {row.selector}", f"{row.items:,}", f"{100 * row.exact:.1f}", f"{100 * row.contains:.1f}",
-             f"{row.size:.2f}")
-        )  # fmt: skip
+        figures = (f"{row.items:,}", f"{100 * row.exact:.1f}", f"{100 * row.contains:.1f}", f"{row.size:.2f}")
+        lines.append((f"  {row.selector}", *figures))
     return table(lines, "<>>>>")

@@ -45,16 +45,16 @@ class Split:
         self.sources = [sentence for source, _ in pairs for sentence in source.sentences]
         self.references = [sentence for _, target in pairs for sentence in target.sentences]
         sizes = [len(source.sentences) for source, _ in pairs]
-        if not self.sources:
-            raise DynctxError("the test set holds no sentence")
         self.starts: Ints = np.cumsum([0, *sizes])  # [documents + 1]
         encoded = list(zip(model.source.encode(self.sources), model.target.encode(self.references)))
         self.encoded = [encoded[a:b] for a, b in zip(self.starts, self.starts[1:])]
         self.gatherer = Gatherer(TokenStore.from_ids(self.encoded), model.translator.scope, model.device)
-        filled = np.array([bool(source) for source, _ in encoded])
+        filled = np.array([bool(source) for source, _ in encoded], np.bool_)
         self.filled: Ints = np.flatnonzero(filled)  # sentences that are translated
         # sentences whose reference can be scored: an empty one would be an EOS and nothing else
-        self.scorable: Ints = np.flatnonzero(filled & np.array([bool(target) for _, target in encoded]))
+        self.scorable: Ints = np.flatnonzero(filled & np.array([bool(target) for _, target in encoded], np.bool_))
+        if not len(self.scorable):
+            raise DynctxError("the test set has no sentence with both a source and a reference")
 
     def __len__(self) -> int:
         return len(self.sources)
