@@ -52,6 +52,16 @@ def test_rewards_are_those_of_each_subset_alone() -> None:
     assert np.isfinite(found.values).sum() == sum(2 ** existing(split, s) for s in split.scorable.tolist())
 
 
+def test_rewards_are_not_rounded() -> None:
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    exact = value_of_subsets(split, split.scorable, "reward").values
+    with torch.autocast("cpu", torch.bfloat16):
+        again = value_of_subsets(split, split.scorable, "reward").values
+        selected = split.select(Oracle(split.model.translator))
+    assert (exact == again).all()
+    assert (selected == split.select(Oracle(split.model.translator))).all()
+
+
 def test_translations_are_those_of_each_subset_alone() -> None:
     split = Split(tiny_model("concat"), PAIRS)
     sentences = np.array([4, 7])

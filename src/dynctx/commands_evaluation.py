@@ -53,7 +53,8 @@ def contrast(
         results = contrastive.decide(model, items, chosen, advance)
         reads = contrastive.what_it_reads(model)
     rows, notes = contrastive.accuracies(results), contrastive.remarks(results, reads)
-    selected = selection_accuracy.selection_accuracy(results, model.translator.scope, chosen.name)
+    scope = model.translator.scope
+    selected = selection_accuracy.selection_accuracy(results, scope, chosen.name) if scope else []
     text = contrastive.to_text(rows, notes)
     if selected:
         text += f"\n\n{selection_accuracy.to_text(selected)}"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch
+from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.decoding import batches_by_length, search
@@ -96,9 +96,7 @@ def value_of_subsets(
     values = np.full((len(sentences), len(subsets)), -np.inf)
     texts: list[list[str | None]] = []
     if criterion == "reward":
-        rewards = split.score(subsets[column], sentences[number], rewards=True, progress=progress).reward
-        assert rewards is not None
-        values[number, column] = rewards
+        values[number, column] = _rewards(model.translator, gatherer, sentences[number], subsets[column], progress)
     else:
         settings = decoding or model.config.decoding
         found = _translations(split, sentences[number], subsets[column], settings, progress)
@@ -115,6 +113,20 @@ def _possible(candidates: Ints, subsets: Bools) -> tuple[Ints, Ints]:
     reach = np.array([int(np.flatnonzero(row).max()) + 1 if row.any() else 0 for row in subsets])  # [m]
     number, column = np.nonzero(reach[None] <= candidates[:, None])
     return number, column
+
+
+def _rewards(
+    model: SentNmt,
+    gatherer: Gatherer,
+    sentences: Ints,
+    selection: Bools,
+    progress: Callable[[int], None] | None = None,
+) -> Floats:
+    """In full precision on every device: the best of 64 values is also the luckiest, and rounding would be luck."""
+    with torch.autocast(gatherer.device.type, enabled=False):
+        found = score(model, gatherer, sentences, selection, rewards=True, progress=progress).reward
+    assert found is not None
+    return found
 
 
 def _translations(
@@ -242,7 +254,6 @@ class Oracle:
             raise DynctxError("the oracle selects by the reference, and this text has none")
         candidates = np.minimum(sentences - gatherer.firsts[sentences], gatherer.scope)
         number, column = _possible(candidates, self.subsets)
-        found = score(self.model, gatherer, sentences[number], self.subsets[column], rewards=True).reward
         values = np.full((len(sentences), len(self.subsets)), -np.inf)
-        values[number, column] = found
+        values[number, column] = _rewards(self.model, gatherer, sentences[number], self.subsets[column])
         return torch.from_numpy(self.subsets[first_best(values)]).to(batch.sentences.device)
