@@ -182,6 +182,17 @@ def test_a_rule_and_a_model_without_context() -> None:
     assert "This model reads no context" in blind and "The oracle" not in blind
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("selector", ["probability-first", "full"])
+def test_documents_of_one_sentence(selector: str) -> None:
+    """Nothing to select from, and nothing to divide by."""
+    model = tiny_model("tdnmt", scorer=True)
+    split = Split(model, [PAIRS[2]])
+    found = report.gather(split, model.choose(selector), model.config.decoding, split.scorable)
+    text = "".join(read(report_page.page(found, report_figures.draw_all(found), "m", "s")).text)
+    assert "100.0 % of the sentences got no context" in text
+
+
 def test_figures_take_the_pages_colour_and_the_files_their_own() -> None:
     for figure in report_figures.draw_all(facts()):
         ElementTree.fromstring(figure.svg)

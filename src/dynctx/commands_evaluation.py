@@ -244,15 +244,15 @@ def run_compare(
         pairs = read_held_out(folder, split or "")
         sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     where = TextFile(str(reference)) if reference is not None else TextFile(f"{folder}/{split}.jsonl", column="target")
-    found = []
+    sizes = [len(document.sentences) for document in references]
+    # files first: what is wrong with them should show before hours of translating
+    lines = {name: read_aligned(TextFile(str(path)), where, sizes) for name, path, _ in parsed if not path.is_dir()}
     for name, path, selector in parsed:
         if path.is_dir():
             model = load(path, device)
             language = language or model.config.data.target_language or None
-            lines = model_lines(model, sources, beam, selector)
-        else:
-            lines = read_aligned(TextFile(str(path)), where, [len(document.sentences) for document in references])
-        found.append(comparing.System(name, lines))
+            lines[name] = model_lines(model, sources, beam, selector)
+    found = [comparing.System(name, lines[name]) for name, _, _ in parsed]
     return comparing.compare(found, references, baseline or found[0].name, language or "en", samples, seed)
 
 

@@ -136,8 +136,8 @@ def context_use(
     model, settings = split.model, replace(decoding or split.model.config.decoding, sampling=False)
     uses: list[Use] = []
     true_score = None
-    for condition in CONDITIONS:
-        gatherer, numbers = changed_store(split, condition, seed)
+    stores = {condition: changed_store(split, condition, seed) for condition in CONDITIONS}  # before any long work
+    for condition, (gatherer, numbers) in stores.items():
         chosen = Previous(0) if condition == "none" else selector
         found = translate(model.translator, gatherer, numbers[split.filled], settings, chosen, progress)
         texts = [""] * len(split)

@@ -143,9 +143,11 @@ def _probabilities(split: Split, selector: Selector) -> Floats | None:
 
 def rank_correlation(x: Floats, y: Floats) -> float | None:
     """Spearman's: the correlation of ranks, equal values sharing their mean rank. None where one side is constant."""
+    if len(x) < 2:
+        return None
     ranks = [_ranks(values) for values in (x, y)]
     spread = [float(rank.std()) for rank in ranks]
-    if len(x) < 2 or not all(spread):
+    if not all(spread):
         return None
     return float(((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean() / (spread[0] * spread[1]))
 

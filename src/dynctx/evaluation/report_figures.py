@@ -132,18 +132,21 @@ def positions(axes: Any, facts: Facts, bins: int = 12) -> None:
     middles = [float(places[group == g].mean()) for g in np.unique(group)]
     probable = facts.probabilities is not None
     table = facts.probabilities[facts.filled] if facts.probabilities is not None else facts.selection[facts.filled]
+    highest = 0.0
     for place in range(table.shape[1]):
         there = facts.candidates > place if place < scope else np.ones(len(places), bool)
-        line = [
-            float(table[(group == g) & there, place].mean()) if ((group == g) & there).any() else np.nan
-            for g in np.unique(group)
-        ]
+        groups = [(group == g) & there for g in np.unique(group)]
+        if not there.any():  # no document is as long as that
+            continue
+        line = [float(table[members, place].mean()) if members.any() else np.nan for members in groups]
+        highest = max(highest, *(value for value in line if value == value))
         name = "none needed" if place == scope else f"{place + 1} before"
         axes.plot(middles, line, marker="o", markersize=3, label=name, color=COLOURS[(place + 1) % len(COLOURS)])
-    axes.set_ylim(0, 1.3 * max(float(np.nanmax(line.get_ydata())) for line in axes.lines) or 1)
+    axes.set_ylim(0, 1.3 * highest or 1)
     axes.set_xlabel("place of the sentence in its document")
     axes.set_ylabel("mean probability" if probable else "share selected")
-    axes.legend(fontsize=8, frameon=False, ncols=2)
+    if axes.lines:
+        axes.legend(fontsize=8, frameon=False, ncols=2)
 
 
 def reward_and_bleu(axes: Any, facts: Facts) -> None:
