@@ -203,6 +203,10 @@ def test_compare(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
     content = json.loads(succeeded(run("compare", *arguments, "--format", "json")))
     assert [system["name"] for system in content["systems"]] == ["ref", "none"]
     assert content["systems"][0]["scores"]["chrF"] == pytest.approx(100)
+    (tmp_path / "short").write_text("a\nb\n")
+    message = refused(run("compare", f"x={model}", tmp_path / "short", "--split", "news", "--data", data))
+    assert "short (2 sentences in 1 document) does not match" in message and "news.jsonl (12 sentences" in message
+    assert "two systems have one name" in refused(run("compare", f"x={model}", f"x={perfect}", "--split", "news"))
     out = tmp_path / "t.tex"
     succeeded(run("compare", *arguments, "--format", "latex", "-o", out))
     assert out.read_text().startswith(r"\begin{tabular}")

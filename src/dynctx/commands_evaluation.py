@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynctx.commands import bar, changed, precision, selector_of
+from dynctx.config import load_config
 from dynctx.corpus import Ints
 from dynctx.devices import pick_device
 from dynctx.documents import Document, TextFile, read_documents, read_parallel
@@ -228,10 +229,12 @@ def run_compare(
     device: str,
 ) -> comparing.Table:
     parsed = [comparing.parse_system(text) for text in systems]
+    baseline = baseline or parsed[0][0]
+    comparing.check_names([name for name, _, _ in parsed], baseline)
     models = [path for _, path, _ in parsed if path.is_dir()]
     folder = data
     if folder is None and reference is None and models:
-        folder = Path(load_model(find_model(models[0])).config.data.folder)
+        folder = Path(load_config(find_model(models[0]) / "config.yaml").data.folder)
     if (reference is None) == (split is None):
         raise DynctxError("compare: name the test set, either --split (with --data) or --reference")
     if reference is not None:
@@ -253,7 +256,7 @@ def run_compare(
             language = language or model.config.data.target_language or None
             lines[name] = model_lines(model, sources, beam, selector)
     found = [comparing.System(name, lines[name]) for name, _, _ in parsed]
-    return comparing.compare(found, references, baseline or found[0].name, language or "en", samples, seed)
+    return comparing.compare(found, references, baseline, language or "en", samples, seed)
 
 
 def model_lines(model: Model, sources: Sequence[Document], beam: int | None, selector: str | None) -> list[str]:

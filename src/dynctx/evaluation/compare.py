@@ -141,10 +141,7 @@ def compare(
 ) -> Table:
     """Score each system, and each but the baseline against the baseline."""
     names = [system.name for system in systems]
-    if len(set(names)) != len(names):
-        raise DynctxError(f"two systems have one name ({', '.join(names)}); name them: NAME=PATH")
-    if baseline not in names:
-        raise DynctxError(f"baseline {baseline!r} is not among the systems: {', '.join(names)}")
+    check_names(names, baseline)
     sizes = [len(document.sentences) for document in references]
     lines = [sentence for document in references for sentence in document.sentences]
     for system in systems:
@@ -157,6 +154,13 @@ def compare(
         against = tuple(paired_bootstrap(own, other, samples=samples, seed=seed) for own, other in pairs)
         rows.append(Row(name, scores[name], against))
     return Table(baseline, len(lines), len(sizes), rows, samples, seed)
+
+
+def check_names(names: Sequence[str], baseline: str) -> None:
+    if len(set(names)) != len(names):
+        raise DynctxError(f"two systems have one name ({', '.join(names)}); name them: NAME=PATH")
+    if baseline not in names:
+        raise DynctxError(f"baseline {baseline!r} is not among the systems: {', '.join(names)}")
 
 
 def _scores(hypotheses: list[str], references: list[str], sizes: list[int], language: str) -> tuple[Score, ...]:
