@@ -99,7 +99,7 @@ class Report:
     def _score_table(self) -> str:
         rows = [(score.name, f"{score.value:.2f}", score.signature) for score in self.scores]
         rows += [(name, "-", reason) for name, reason in self.absent.items()]
-        return _table(rows, "<><")
+        return table(rows, "<><")
 
     def _comparison_table(self) -> str:
         rows = [("", "system", "baseline", "delta", "95 % interval", "p")]
@@ -118,7 +118,7 @@ class Report:
         first = self.comparisons[0]
         return (
             f"against {self.against} (paired bootstrap, {first.samples:,} resamples, seed {first.seed})\n"
-            f"{_table(rows, '<>>>>>')}"
+            f"{table(rows, '<>>>>>')}"
         )
 
 
@@ -149,13 +149,13 @@ def evaluate(
     documents = [document.sentences for document in read_documents(model)]
     sizes = [len(sentences) for sentences in documents]
     reference_lines = [[sentence for sentences in documents for sentence in sentences]]
-    reference_lines += [_read_aligned(_text_file(file), model, sizes) for file in references[1:]]
-    hypothesis_lines = _read_aligned(_text_file(hypothesis), model, sizes)
-    baseline_lines = None if against is None else _read_aligned(_text_file(against), model, sizes)
+    reference_lines += [read_aligned(_text_file(file), model, sizes) for file in references[1:]]
+    hypothesis_lines = read_aligned(_text_file(hypothesis), model, sizes)
+    baseline_lines = None if against is None else read_aligned(_text_file(against), model, sizes)
     if sources is None:
         looked_for = reference_lines
     else:
-        looked_for = [_read_aligned(_text_file(sources), model, sizes)]
+        looked_for = [read_aligned(_text_file(sources), model, sizes)]
 
     seen = None
     keep = [True] * sum(sizes)
@@ -228,7 +228,7 @@ class _TestSet:
         return [list(islice(line, size)) for size in self.sizes]
 
 
-def _read_aligned(file: TextFile, model: TextFile, sizes: list[int]) -> list[str]:
+def read_aligned(file: TextFile, model: TextFile, sizes: list[int]) -> list[str]:
     """The sentences of `file`, which has documents of these `sizes` as `model` has, or no borders."""
     documents = [document.sentences for document in read_documents(file)]
     found = [len(sentences) for sentences in documents]
@@ -310,7 +310,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _table(rows: Sequence[Sequence[str]], alignment: str) -> str:
+def table(rows: Sequence[Sequence[str]], alignment: str) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths)).rstrip() for row in rows

@@ -1,0 +1,188 @@
+"""The figures of the report, drawn with Matplotlib, each as an SVG for the page and as SVG and PNG files."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from dynctx.evaluation.report import Facts, rank_correlation
+
+INK = "#1f2328"  # text and axes of the files; on the page they take the page's colour
+COLOURS = ("#3b82c4", "#e07b39", "#4d9e63", "#b65f9f", "#8a6fd1", "#c2a02f", "#7f8790")
+SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    name: str
+    title: str
+    svg: str  # a whole file
+    inline: str  # for the page
+    png: bytes
+
+
+Draw = Callable[[Any, Facts], None]  # axes, facts
+
+
+def draw_all(facts: Facts) -> list[Drawn]:
+    scope = facts.split.gatherer.scope
+    figures: list[tuple[str, str, Draw]] = []
+    if scope:
+        figures += [
+            ("sizes", "How many sentences were selected", sizes),
+            ("reaches", "How far back the farthest selected sentence is", reaches),
+            ("distances", "How often each distance was selected", distances),
+            ("positions", "By the place of the sentence in its document", positions),
+            ("reward-bleu", "Change of reward against change of BLEU, from no context", reward_and_bleu),
+            ("oracle", "What the best possible selection would gain", oracle_ways),
+        ]
+    figures.append(("cost", "Speed", cost))
+    return [draw(name, title, function, facts) for name, title, function in figures]
+
+
+def draw(name: str, title: str, function: Draw, facts: Facts) -> Drawn:
+    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        function(axes, facts)
+        svg, png = io.BytesIO(), io.BytesIO()
+        # no date and no version: the same facts give the same bytes
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
+        figure.set_facecolor("white")
+        figure.set_dpi(160)
+        FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    text = svg.getvalue().decode("utf-8")
+    return Drawn(name, title, text, inline(text, title, name), png.getvalue())
+
+
+def inline(svg: str, title: str, name: str) -> str:
+    """An SVG to stand in a page: no prolog, no background, ink in the page's colour, ids of its own."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="patch_1">.*?</g>', "", svg, count=1, flags=re.DOTALL)  # the figure's background
+    svg = re.sub(r'<g id="patch_2">\s*<path [^>]*style="fill: #ffffff"[^>]*/>\s*</g>', "", svg, count=1)  # the axes'
+    svg = svg.replace(INK, "currentColor")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+
+
+def _shares(axes: Any, values: Any, names: Sequence[str]) -> None:
+    bars = axes.bar(names, values, color=COLOURS[0])
+    axes.bar_label(bars, [f"{100 * value:.1f} %" for value in values], padding=2, fontsize=8)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_ylim(0, max(0.05, 1.15 * max(values)))
+    axes.set_ylabel("share of sentences")
+
+
+def histogram(values: Any, most: int) -> Any:
+    """[most + 1] the share of each number."""
+    return np.bincount(values, minlength=most + 1) / max(1, len(values))
+
+
+def sizes(axes: Any, facts: Facts) -> None:
+    scope = facts.split.gatherer.scope
+    _shares(axes, histogram(facts.sizes, scope), [str(n) for n in range(scope + 1)])
+    axes.set_xlabel("context sentences selected (0: none needed)")
+
+
+def reaches(axes: Any, facts: Facts) -> None:
+    scope = facts.split.gatherer.scope
+    _shares(axes, histogram(facts.reaches, scope), [str(n) for n in range(scope + 1)])
+    axes.set_xlabel("greatest distance in sentences (0: none selected)")
+
+
+def distances(axes: Any, facts: Facts) -> None:
+    scope = facts.split.gatherer.scope
+    chosen, candidates = facts.selection[facts.filled], facts.candidates
+    shares = [
+        float(chosen[candidates > place, place].mean()) if (candidates > place).any() else 0.0 for place in range(scope)
+    ]
+    _shares(axes, shares, [str(place + 1) for place in range(scope)])
+    axes.set_ylabel("share of sentences that have it")
+    axes.set_xlabel("distance: 1 is the sentence just before")
+
+
+def positions(axes: Any, facts: Facts, bins: int = 12) -> None:
+    """Mean probability of each candidate (or, without a scorer, its share) along the document."""
+    places, scope = facts.places, facts.split.gatherer.scope
+    edges = np.unique(np.quantile(places, np.linspace(0, 1, bins + 1)).astype(int))
+    group = np.clip(np.searchsorted(edges, places, side="right") - 1, 0, max(0, len(edges) - 2))
+    middles = [float(places[group == g].mean()) for g in np.unique(group)]
+    probable = facts.probabilities is not None
+    table = facts.probabilities[facts.filled] if facts.probabilities is not None else facts.selection[facts.filled]
+    highest = 0.0
+    for place in range(table.shape[1]):
+        there = facts.candidates > place if place < scope else np.ones(len(places), bool)
+        groups = [(group == g) & there for g in np.unique(group)]
+        if not there.any():  # no document is as long as that
+            continue
+        line = [float(table[members, place].mean()) if members.any() else np.nan for members in groups]
+        highest = max(highest, *(value for value in line if value == value))
+        name = "none needed" if place == scope else f"{place + 1} before"
+        axes.plot(middles, line, marker="o", markersize=3, label=name, color=COLOURS[(place + 1) % len(COLOURS)])
+    axes.set_ylim(0, 1.3 * highest or 1)
+    axes.set_xlabel("place of the sentence in its document")
+    axes.set_ylabel("mean probability" if probable else "share selected")
+    if axes.lines:
+        axes.legend(fontsize=8, frameon=False, ncols=2)
+
+
+def reward_and_bleu(axes: Any, facts: Facts) -> None:
+    rewards, bleus = changes(facts)
+    axes.scatter(rewards, bleus, s=6, color=COLOURS[0], alpha=0.5, linewidths=0, rasterized=len(rewards) > 2000)
+    axes.axhline(0, color=INK, linewidth=0.6)
+    axes.axvline(0, color=INK, linewidth=0.6)
+    axes.set_xlabel("change of reward")
+    axes.set_ylabel("change of sentence BLEU")
+    found = rank_correlation(rewards, bleus)
+    if found is not None:
+        axes.set_title(f"rank correlation {found:.2f}, {len(rewards):,} sentences with a selection", fontsize=9)
+
+
+def changes(facts: Facts) -> tuple[Any, Any]:
+    """Of the sentences with something selected: reward and BLEU with it, less those without."""
+    sentences = facts.split.scorable
+    chosen = facts.selection[sentences].any(axis=1)
+    bleus = facts.own.sentence_bleu[sentences] - facts.none.sentence_bleu[sentences]
+    return (facts.own.rewards - facts.none.rewards)[chosen], bleus[chosen]
+
+
+def oracle_ways(axes: Any, facts: Facts) -> None:
+    ways = facts.oracle.ways
+    colours = [COLOURS[1] if way.name.startswith("oracle") else COLOURS[0] for way in ways]
+    bars = axes.barh([way.name for way in ways], [way.value for way in ways], color=colours)
+    axes.bar_label(bars, [f"{way.value:.4f}" for way in ways], padding=2, fontsize=8)
+    axes.set_xlim(0, 1.15 * max(way.value for way in ways) or 1)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean reward of the reference (higher is better)")
+
+
+def cost(axes: Any, facts: Facts) -> None:
+    runs = {run.name: run for run in (facts.none, facts.full, facts.own)}
+    bars = axes.barh(list(runs), [run.sentences_per_second for run in runs.values()], color=COLOURS[0])
+    axes.bar_label(bars, [f"{run.sentences_per_second:,.1f}" for run in runs.values()], padding=2, fontsize=8)
+    axes.set_xlim(0, 1.15 * max(run.sentences_per_second for run in runs.values()))
+    axes.invert_yaxis()
+    axes.set_xlabel("sentences a second, selecting included")

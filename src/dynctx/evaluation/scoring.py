@@ -1,0 +1,126 @@
+"""How likely given targets are: the one way in which translations that exist already are scored.
+
+Any number of (sentence, selection) pairs are scored together, the same sentence as often as one likes: the candidates
+of a contrastive set, the 64 subsets of an oracle, a test set with and without context. Pairs of similar length are
+packed into rows without padding, and the softmax goes through the positions in chunks, so that the logits of a batch
+never exist at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, fill_rows
+from dynctx.corpus import Ints
+from dynctx.decoding import batches_by_length
+from dynctx.losses import CHUNK_BYTES, token_losses
+from dynctx.selection.reward import token_costs
+from dynctx.selection.strategies import Selector
+from dynctx.translators.sentence import SentNmt
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+BATCH_TOKENS = {"cpu": 2**13, "cuda": 2**16}  # positions of a batch: source, context and target
+SHORTEST_CLASS = 64  # the longest side of the pairs in the first class of lengths; each further class doubles it
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One row for each pair, in the order they were given."""
+
+    log_probability: Floats  # [n] natural logarithm, summed over the target's pieces, EOS included
+    tokens: Ints  # [n] pieces of the target, EOS included
+    reward: Floats | None  # [n] eq. 5, where it was asked for
+
+    @property
+    def per_token(self) -> Floats:
+        return self.log_probability / self.tokens
+
+
+@torch.inference_mode()
+def score(
+    model: SentNmt,
+    gatherer: Gatherer,
+    sentences: Ints,
+    selection: Bools,
+    *,
+    rewards: bool = False,
+    batch_tokens: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Scores:
+    """Score the targets of these sentences of the store, each under its row of the selection [n, scope]."""
+    model.eval()
+    count, device = len(sentences), gatherer.device
+    if selection.shape != (count, gatherer.scope):
+        raise ValueError(f"a selection of shape {selection.shape} for {count} sentences of scope {gatherer.scope}")
+    lengths = gatherer.lengths_of(sentences)
+    found = torch.zeros(2, count, dtype=torch.float64, device=device)  # log-probability, cost
+    chosen = torch.from_numpy(np.array(selection, np.bool_)).to(device)
+    for members, plan, shape in _plans(sentences, lengths, batch_tokens or BATCH_TOKENS.get(device.type, 2**13)):
+        batch = gatherer.gather(plan, shape)
+        rows = torch.from_numpy(members).to(device)
+        found[:, rows] = _sums(model, batch, chosen[rows], rewards)
+        if progress is not None:
+            progress(len(members))
+    log_probability, cost = found.cpu().numpy()
+    tokens = lengths[1]
+    return Scores(log_probability, tokens, np.exp(-cost / tokens) if rewards else None)
+
+
+def _plans(sentences: Ints, lengths: Ints, batch_tokens: int) -> Iterator[tuple[Ints, Plan, Shape]]:
+    """Batches of a few fixed shapes, the longest first: which pairs, and how they lie.
+
+    A class holds pairs whose longest side is at most 64, 128, 256, ... pieces. Inside a class they are shuffled, since
+    sides that grow at different rates would leave rows half empty if they were sorted.
+    """
+    longest = lengths.max(axis=0)
+    classes = np.maximum(0, np.ceil(np.log2(np.maximum(longest, 1) / SHORTEST_CLASS))).astype(np.int64)
+    for number in sorted(set(classes.tolist()), reverse=True):
+        members = np.random.default_rng(number).permutation(np.flatnonzero(classes == number))
+        laid = lengths[:, members]
+        shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens)
+        row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
+        last = int(row[-1]) + 1
+        for first in range(0, last, shape.rows):
+            a, b = np.searchsorted(row, [first, first + shape.rows])
+            plan = Plan(sentences[members[a:b]], row[a:b] - first, offsets[:, a:b], laid[:, a:b])
+            # the last batch has fewer rows: there is no need to compute empty ones
+            rows = min(shape.rows, last - first)
+            yield members[a:b], plan, Shape(rows, shape.source, shape.target, shape.context)
+
+
+def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Tensor:
+    """[2, n] log-probability and cost (eq. 4) of each sentence of the batch, summed over its target."""
+    states = model.decode(model.encode(batch, selection), batch)  # [R, T, d]
+    real = batch.target.sentence >= 0
+    states, ids, owner = states[real], batch.target.ids[real], batch.target.sentence[real]
+    weight = model.target_embedding.weight
+    rows = max(1, CHUNK_BYTES.get(states.device.type, 2**25) // (4 * len(weight)))
+    total = torch.zeros(2, len(batch), dtype=torch.float64, device=states.device)
+    for first in range(0, len(states), rows):
+        part = slice(first, first + rows)
+        # in full precision, whatever the layers ran in: in bfloat16 a logit of 10 is known to 0.03 only
+        with torch.autocast(states.device.type, enabled=False):
+            logits = model.output(states[part].to(weight.dtype))
+        total[0].index_add_(0, owner[part], -token_losses(logits, ids[part]).double())
+        if rewards:
+            total[1].index_add_(0, owner[part], token_costs(logits, ids[part]).double())
+    return total
+
+
+@torch.inference_mode()
+def selections(gatherer: Gatherer, sentences: Ints, selector: Selector, batch_sentences: int = 256) -> Bools:
+    """[n, scope] what a selector gives these sentences."""
+    found = np.zeros((len(sentences), gatherer.scope), np.bool_)
+    if gatherer.scope and len(sentences):
+        lengths = gatherer.lengths_of(sentences)
+        for chosen in batches_by_length(lengths[0] + lengths[2], batch_sentences):
+            found[chosen] = selector.select(gatherer.one_per_row(sentences[chosen])).cpu().numpy()
+    return found

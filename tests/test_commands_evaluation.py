@@ -1,0 +1,248 @@
+"""The commands of the evaluation suite as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import PAIRS, prepared_folder, saved, tiny_model
+from tiny_runs import Ended
+
+from dynctx import cli
+from dynctx.documents import Document, write_jsonl
+from dynctx.evaluation.contrastive import decide
+from dynctx.evaluation.contrastive_sets import read_sets
+from dynctx.evaluation.split import Split
+from dynctx.model_folder import load_model
+
+Run = Callable[..., Ended]
+COMMANDS = ("contrast", "contrast-build", "oracle", "context-use", "empty-context", "annotate", "compare", "report")
+
+ITEM = {
+    "set": "p",
+    "src_ctx": ["the cat sat", "a dog ran"],
+    "src": "it rains",
+    "tgt_ctx": ["on the mat", "in the park"],
+    "cands": ["today", "again", "a house"],
+    "true": 1,
+    "dist": 2,
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str | Path) -> Ended:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["dynctx", *map(str, arguments)])
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("model") / "tdnmt", tiny_model("tdnmt", True, selector="probability-first"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared_folder(tmp_path_factory.mktemp("data") / "data")
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    path = tmp_path / "p.jsonl"
+    others = [{**ITEM, "true": 0, "dist": 1}, {**ITEM, "src_ctx": [], "tgt_ctx": [], "dist": None}]
+    path.write_text("".join(json.dumps(item) + "\n" for item in (ITEM, *others)), encoding="utf-8")
+    return path
+
+
+def refused(ended: Ended) -> str:
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
+    return ended.err.removeprefix("dynctx: ").rstrip("\n")
+
+
+def succeeded(ended: Ended) -> str:
+    assert (ended.code, ended.err) == (0, ""), ended
+    return ended.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, run: Run) -> None:
+    assert "Usage: " in succeeded(run(command, "--help"))
+
+
+def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    content = json.loads(succeeded(run("contrast", model, items, "--items", kept, "--json", "--selector", "full")))
+    loaded = load_model(model)
+    results = decide(loaded, read_sets([items]), loaded.choose("full"))
+    records = [json.loads(line) for line in kept.read_text().splitlines()]
+    for record, result in zip(records, results, strict=True):
+        assert record["scores"] == pytest.approx(result.scores, rel=1e-6)
+        assert (record["right"], record["selected"]) == (result.right, list(result.selected))
+    whole = content["accuracy"][0]
+    assert whole["accuracy"] == pytest.approx(sum(result.right for result in results) / 3)
+    assert content["reads"] == {"source_context": True, "target_context": False}
+    assert [row["selector"] for row in content["selection"]] == [
+        *("full", "previous 1", "all", "random 1", "random, as many as selected")
+    ]
+    assert content["selection"][0]["contains"] == 1.0
+    # the kept items are a set themselves
+    assert read_sets([kept])[0].candidates == ("today", "again", "a house")
+    text = succeeded(run("contrast", model, items))
+    assert "distance unknown" in text and "random 1" in text
+    assert "cannot have more than" in text  # the first two items differ in their truth alone
+
+
+def test_contrast_refuses(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
+    items.write_text(items.read_text() + "{}\n")
+    assert refused(run("contrast", model, items)) == f"{items}:4: 'cands' is missing"
+    assert "no such file" in refused(run("contrast", model, tmp_path / "none.jsonl"))
+
+
+def test_contrast_build(run: Run, tmp_path: Path) -> None:
+    zh, en = tmp_path / "a.zh", tmp_path / "a.en"
+    zh.write_text("开始了。\n什么时候走\n\n开始了。\n什么时候来\n", encoding="utf-8")
+    en.write_text("Here goes.\nWhen did she leave?\n\nHere goes.\nWhen did he come?\n", encoding="utf-8")
+    text = succeeded(run("contrast-build", zh, en, "-o", tmp_path / "out" / "zero"))
+    assert "test: 1 items, 7 candidates (he 1)" in text
+    (item,) = read_sets([tmp_path / "out" / "zero.test.jsonl"])
+    assert item.candidates[item.true] == "When did he come?" and item.kind == "he"
+    assert json.loads((tmp_path / "out" / "zero.counts.json").read_text())["dev"]["items"] == 1
+    en.write_text("one line\n", encoding="utf-8")
+    refused(run("contrast-build", zh, en, "-o", tmp_path / "out" / "other"))
+    assert not list((tmp_path / "out").glob("other*"))
+
+
+def test_oracle(model: Path, data: Path, run: Run) -> None:
+    text = succeeded(run("oracle", model, "news", "--data", data, "--sentences", "5"))
+    assert text.startswith("5 sentences\n") and "own (probability-first)" in text
+    content = json.loads(
+        succeeded(run("oracle", model, "news", "--data", data, "--criterion", "bleu", "--beam", "1", "--json"))
+    )
+    assert content["sentences"] == 10 and content["ways"][-1]["name"] == "oracle"
+    assert all(way["gain"] >= 0 for way in content["ways"])
+    assert "expected reward or bleu" in refused(run("oracle", model, "news", "--data", data, "--criterion", "x"))
+    assert "no such prepared split" in refused(run("oracle", model, "nope", "--data", data))
+
+
+def test_context_use(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    kept = tmp_path / "p.jsonl"
+    arguments = ("context-use", model, "news", "--data", data, "--selector", "full", "--sentences", kept, "--json")
+    content = json.loads(succeeded(run(*arguments)))
+    assert [use["condition"] for use in content["conditions"]] == ["true", "shuffled", "other document", "none"]
+    records = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert len(records) == 10 and records[2]["document"] == "one" and records[2]["sentence"] == 4
+    mean = sum(record["p_cxmi"] for record in records) / 10
+    assert mean == pytest.approx(content["conditions"][0]["cxmi"], rel=1e-4)
+
+
+def test_empty_context(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    text = succeeded(run("empty-context", model, "news", "--data", data, "--margin", "5"))
+    assert text.startswith("10 sentences, ") and "more than 5 nats" in text
+    notes = tmp_path / "a.jsonl"
+    notes.write_text('{"document": "one", "sentence": 4, "labels": {"a": true, "b": true}}\n')
+    content = json.loads(
+        succeeded(run("empty-context", model, "news", "--data", data, "--annotation", notes, "--json"))
+    )
+    assert (content["sentences"], content["empty"]) == (1, 1)
+    assert set(content["bleu"]) == {"none", "full", "probability-first"}
+    notes.write_text("{}\n")
+    assert "a.jsonl:1" in refused(run("empty-context", model, "news", "--data", data, "--annotation", notes))
+
+
+def test_annotate(run: Run, tmp_path: Path) -> None:
+    documents = [(Document("d", tuple("abcdefgh")), Document("d", tuple("ABCDEFGH")))]
+    data = prepared_folder(tmp_path / "data", documents)
+    folder = tmp_path / "sheets"
+
+    def answer(annotator: str, step: int, answers: list[str]) -> None:
+        command = ("annotate", "write", data, "news", folder, "--annotator", annotator, "--scope", "2")
+        assert f"step {step} of 3, 6 sentences" in succeeded(run(*command))
+        path = folder / f"{annotator}.step{step}.tsv"
+        head, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([head, *(line + a for line, a in zip(lines, answers, strict=True))]) + "\n")
+
+    for annotator, second, third in (
+        ("ann", ["yes"] * 4 + ["no"] * 2, ["no"] * 3 + ["yes"] * 3),
+        ("bob", ["yes"] * 6, ["no"] * 2 + ["yes"] * 4),
+    ):
+        answer(annotator, 1, ["x"] * 6)
+        answer(annotator, 2, second)
+        answer(annotator, 3, third)
+    output = tmp_path / "a.jsonl"
+    text = succeeded(run("annotate", "read", folder, "ann", "bob", "-o", output))
+    # empty: ann 1 2 3, bob 1 2; agreement 5/6, by chance (3 * 2 + 3 * 4) / 36 = 1/2: kappa 2/3
+    assert text == (
+        "6 sentences, 2 need no context (33.3 %)\n"
+        "both say empty 2, only ann 1, only bob 0, neither 3; Cohen's kappa 0.67\n"
+    )
+    assert sum(json.loads(line)["empty"] for line in output.read_text().splitlines()) == 2
+    assert "all three steps are filled in" in succeeded(
+        run("annotate", "write", data, "news", folder, "--annotator", "bob")
+    )
+    assert "cy.step1.tsv: no such file" in refused(run("annotate", "read", folder, "cy"))
+
+
+def test_compare(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    perfect = tmp_path / "perfect.jsonl"
+    write_jsonl([target for _, target in PAIRS], perfect)
+    arguments = (f"ref={perfect}", f"none={model}@none", "--split", "news", "--data", data, "--baseline", "none")
+    content = json.loads(succeeded(run("compare", *arguments, "--format", "json")))
+    assert [system["name"] for system in content["systems"]] == ["ref", "none"]
+    assert content["systems"][0]["scores"]["chrF"] == pytest.approx(100)
+    (tmp_path / "short").write_text("a\nb\n")
+    message = refused(run("compare", f"x={model}", tmp_path / "short", "--split", "news", "--data", data))
+    assert "short (2 sentences in 1 document) does not match" in message and "news.jsonl (12 sentences" in message
+    assert "two systems have one name" in refused(run("compare", f"x={model}", f"x={perfect}", "--split", "news"))
+    out = tmp_path / "t.tex"
+    succeeded(run("compare", *arguments, "--format", "latex", "-o", out))
+    assert out.read_text().startswith(r"\begin{tabular}")
+
+
+def test_compare_files_alone(run: Run, tmp_path: Path) -> None:
+    for name, lines in (("ref", "a b c d\n\ne f g h\n"), ("one", "a b c d\ne f g x\n"), ("bad", "a\n")):
+        (tmp_path / name).write_text(lines)
+    text = succeeded(run("compare", tmp_path / "one", f"x={tmp_path / 'ref'}", "--reference", tmp_path / "ref"))
+    assert "2 sentences in 2 documents" in text
+    assert "does not match" in refused(run("compare", tmp_path / "bad", "--reference", tmp_path / "ref"))
+    assert "name the test set" in refused(run("compare", tmp_path / "one"))
+    assert "--split needs --data" in refused(run("compare", tmp_path / "one", "--split", "news"))
+    assert "expected text" in refused(run("compare", tmp_path / "one", "--format", "x"))
+
+
+def test_a_model_cannot_translate_a_reference(model: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("a\n")
+    assert "needs the source" in refused(run("compare", model, "--reference", tmp_path / "ref"))
+
+
+def test_report(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "out" / "r.html"
+    assert succeeded(run("report", model, "news", "--data", data, "-o", page)) == f"{page}\n"
+    assert page.read_text().startswith("<!doctype html>") and (tmp_path / "out" / "r.figures" / "cost.png").exists()
+
+
+def test_the_models_own_data_folder_is_the_default(run: Run, tmp_path: Path) -> None:
+    import copy
+    import dataclasses
+
+    loaded = tiny_model("concat")
+    config = copy.deepcopy(loaded.config)
+    config.data.folder = str(prepared_folder(tmp_path / "own"))
+    folder = saved(tmp_path / "m", dataclasses.replace(loaded, config=config))
+    assert succeeded(run("oracle", folder, "news", "--sentences", "2")).startswith("2 sentences")
+    content = json.loads(succeeded(run("compare", folder, "--split", "news", "--format", "json")))
+    lines = Split(loaded, PAIRS).translate(loaded.selector)
+    assert content["sentences"] == len(lines)

@@ -1,0 +1,163 @@
+"""The oracle against trying every subset one by one, and its table on values made up by hand."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import PAIRS, SCOPE, tiny_model
+
+from dynctx.batches import Gatherer
+from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError
+from dynctx.evaluation import oracle
+from dynctx.evaluation.bleu import corpus_bleu, sentence_bleu
+from dynctx.evaluation.oracle import Oracle, Values, all_subsets, value_of_subsets
+from dynctx.evaluation.split import Given, Split
+from dynctx.selection.strategies import parse_selector
+
+INF = float("-inf")
+
+
+def test_subsets_small_and_near_first() -> None:
+    assert all_subsets(2).astype(int).tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]]
+    three = ["".join(map(str, row)) for row in all_subsets(3).astype(int).tolist()]
+    assert three == ["000", "100", "010", "001", "110", "101", "011", "111"]
+    assert all_subsets(0).shape == (1, 0)
+    assert len(all_subsets(6)) == 64 and len({row.tobytes() for row in all_subsets(6)}) == 64
+    with pytest.raises(DynctxError, match="10 is the most"):
+        all_subsets(11)
+
+
+def existing(split: Split, sentence: int) -> int:
+    return min(SCOPE, split.place(sentence)[1] - 1)
+
+
+def test_rewards_are_those_of_each_subset_alone() -> None:
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    found = value_of_subsets(split, split.scorable, "reward")
+    assert found.candidates.tolist() == [existing(split, s) for s in split.scorable.tolist()] == [
+        0, 1, 3, 3, 0, 1, 2, 3, 3, 0,
+    ]  # fmt: skip
+    for row, sentence in enumerate(split.scorable.tolist()):
+        for column, subset in enumerate(found.subsets):
+            if subset[existing(split, sentence) :].any():
+                assert found.values[row, column] == INF
+                continue
+            alone = split.score(subset[None], np.array([sentence]), rewards=True).reward
+            assert alone is not None
+            assert np.log(found.values[row, column]) == pytest.approx(np.log(alone[0]), rel=1e-4)
+    assert np.isfinite(found.values).sum() == sum(2 ** existing(split, s) for s in split.scorable.tolist())
+
+
+def test_rewards_are_not_rounded() -> None:
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    exact = value_of_subsets(split, split.scorable, "reward").values
+    with torch.autocast("cpu", torch.bfloat16):
+        again = value_of_subsets(split, split.scorable, "reward").values
+        selected = split.select(Oracle(split.model.translator))
+    assert (exact == again).all()
+    assert (selected == split.select(Oracle(split.model.translator))).all()
+
+
+def test_translations_are_those_of_each_subset_alone() -> None:
+    split = Split(tiny_model("concat"), PAIRS)
+    sentences = np.array([4, 7])
+    found = value_of_subsets(split, sentences, "bleu")
+    for row, sentence in enumerate(sentences.tolist()):
+        for column, subset in enumerate(found.subsets):
+            selection = np.zeros((len(split), SCOPE), bool)
+            selection[sentence] = subset
+            exists = not subset[existing(split, sentence) :].any()
+            text = split.translate(Given(selection))[sentence] if exists else None
+            assert found.texts[row][column] == text
+            if text is not None:
+                assert found.values[row, column] == pytest.approx(sentence_bleu(text, split.references[sentence]))
+
+
+def test_columns_of_selections() -> None:
+    """Sentences with 3, 1 and 0 candidates; what does not exist is left out of a selection."""
+    values = Values("reward", np.arange(3), np.array([3, 1, 0]), all_subsets(3), np.zeros((3, 8)), [])
+    assert values.column(np.array([[1, 0, 1], [1, 0, 1], [1, 0, 1]], bool)).tolist() == [5, 1, 0]
+    assert values.column(np.zeros((3, 3), bool)).tolist() == [0, 0, 0]
+    for row in product([False, True], repeat=3):
+        column = values.column(np.array([row] * 3))[0]
+        assert values.subsets[column].tolist() == list(row)
+
+
+def test_rounding_does_not_ask_for_more_context() -> None:
+    """A gain of a millionth is none; one of a thousandth is."""
+    values = np.array([[0.5, 0.5000005, INF], [0.5, 0.5005, INF], [INF, 0.1, 0.1], [-1.0, -1.0000001, -2.0]])
+    assert oracle.first_best(values).tolist() == [0, 1, 1, 0]
+
+
+def made_up() -> tuple[Split, Values]:
+    """Two sentences of scope 2: one with both candidates, one with a single one. Subsets 00, 10, 01, 11."""
+    split = Split(tiny_model("concat", scope=2), PAIRS)
+    values = np.array([[0.2, 0.1, 0.6, 0.3], [0.5, 0.5, INF, INF]])
+    texts = [["on the mat", "x", "today and again", "y"], ["in the park", "in the park", None, None]]
+    return split, Values("bleu", np.array([3, 1]), np.array([2, 1]), all_subsets(2), values, texts)
+
+
+def test_report_by_hand() -> None:
+    split, values = made_up()
+    selection = np.zeros((len(split), 2), bool)
+    selection[3] = [False, True]
+    selection[1] = [True, False]
+    found = oracle.report(split, values, Given(selection, "mine"), fixed_sizes=(1,))
+    ways = {way.name: way for way in found.ways}
+    assert list(ways) == ["none", "previous 1", "full", "own (mine)", "oracle of size 1", "oracle"]
+    assert {name: way.value for name, way in ways.items()} == pytest.approx(
+        {
+            "none": 0.35,
+            "previous 1": 0.3,
+            "full": 0.4,
+            "own (mine)": 0.55,
+            "oracle of size 1": 0.55,
+            "oracle": 0.55,
+        }
+    )
+    assert {name: way.size for name, way in ways.items()} == pytest.approx(
+        {"none": 0, "previous 1": 1, "full": 1.5, "own (mine)": 1, "oracle of size 1": 1, "oracle": 0.5}
+    )
+    assert ways["none"].gain == pytest.approx(0.2) and ways["oracle"].gain == 0
+    assert found.empty_best == 0.5  # of equal subsets the empty one counts as best
+    assert found.agreement == 1.0  # and a selection that is worth as much is as good
+    expected = corpus_bleu(["today and again", "in the park"], [[split.references[3], split.references[1]]])
+    assert ways["oracle"].corpus_bleu == pytest.approx(expected.value)
+    text = found.to_text()
+    assert text.startswith("2 sentences\n") and "best for 50.0 % of them" in text
+
+
+def test_a_model_without_context_has_one_subset() -> None:
+    split = Split(tiny_model("sentence"), PAIRS)
+    found = oracle.report(split, value_of_subsets(split, split.scorable, "reward"), parse_selector("full", 1))
+    assert [way.name for way in found.ways] == ["none", "oracle"]
+    assert found.empty_best == 1.0 and found.ways[0].gain == 0
+
+
+def test_the_selector_takes_the_best_subset() -> None:
+    model = tiny_model("tdnmt")
+    split = Split(model, PAIRS)
+    values = value_of_subsets(split, split.scorable, "reward")
+    best = values.subsets[values.best]
+    assert len({row.tobytes() for row in best}) > 2  # it does choose
+    assert (split.select(Oracle(model.translator))[split.scorable] == best).all()
+
+
+def test_the_selector_needs_references() -> None:
+    model = tiny_model("tdnmt")
+    bare = Gatherer(TokenStore.from_ids([[([7, 8], []), ([9], [])]]), SCOPE)
+    with pytest.raises(DynctxError, match="selects by the reference, and this text has none"):
+        Oracle(model.translator).select(bare.one_per_row(np.array([0, 1])))
+
+
+def test_the_selector_gives_tensors_of_the_batch() -> None:
+    model = tiny_model("concat")
+    split = Split(model, PAIRS)
+    batch = split.gatherer.one_per_row(np.array([10, 0]))
+    found = Oracle(model.translator).select(batch)
+    assert found.dtype == torch.bool and found.shape == (2, SCOPE)
+    assert not (found & ~batch.present).any()
