@@ -9,8 +9,8 @@ from tiny_models import PAIRS, SCOPE, tiny_model
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.context_use import CONDITIONS, changed_store, context_use, cxmi, information, to_text
-from dynctx.evaluation.scoring import Scores
 from dynctx.evaluation.split import Split
+from dynctx.selection.scoring import Scores
 from dynctx.selection.strategies import parse_selector
 
 

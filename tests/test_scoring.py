@@ -15,10 +15,10 @@ from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import TokenStore
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
-from dynctx.evaluation import scoring
-from dynctx.evaluation.scoring import score, selections
-from dynctx.evaluation.split import Given, Split
-from dynctx.selection.reward import rewards
+from dynctx.evaluation.split import Given, Split, selections
+from dynctx.selection import scoring
+from dynctx.selection.reward import rewards, token_costs
+from dynctx.selection.scoring import score
 from dynctx.selection.strategies import parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
@@ -74,7 +74,7 @@ def one_by_one(model: SentNmt, gatherer: Gatherer, sentence: int, selection: np.
         logits = model.output(model.decode(model.encode(batch, torch.from_numpy(selection)[None]), batch))
     ids, real = batch.target.ids, batch.target.sentence >= 0
     chosen = torch.log_softmax(logits, -1).gather(2, ids[:, :, None]).squeeze(2)
-    return float(chosen[real].double().sum()), float(rewards(logits, ids, batch.target.sentence, 1))
+    return float(chosen[real].double().sum()), float(rewards(token_costs(logits, ids), batch.target.sentence, 1))
 
 
 @pytest.mark.parametrize("kind", ["sentence", "concat", "tdnmt"])

@@ -277,6 +277,11 @@ def _round_up(value: float, multiple: int = 8) -> int:
     return int(-(-value // multiple) * multiple)
 
 
+def round_rows(used: int, most: int) -> int:
+    """A few more rows than are used, so that batches of many sizes have few shapes: at most an eighth more."""
+    return min(most, _round_up(used, max(1, 2 ** (used.bit_length() - 1) // 8)))
+
+
 def plan_epoch(
     lengths: Ints,
     usable: NDArray[np.bool_],
@@ -323,7 +328,7 @@ def plan_pairs(
     row, offsets = fill_rows(lengths, np.array([shape.source, shape.target, shape.context]))
     used = int(row[-1]) + 1
     if used < shape.rows:  # one batch holds them all: no more rows than it takes, in steps to keep the shapes few
-        shape = replace(shape, rows=min(shape.rows, _round_up(used, max(1, 2 ** (used.bit_length() - 1) // 8))))
+        shape = replace(shape, rows=round_rows(used, shape.rows))
     firsts = np.searchsorted(row, np.arange(0, used, shape.rows))
     return [
         Plan(sentences[a:b], row[a:b] - row[a], offsets[:, a:b], lengths[:, a:b], chosen[a:b])

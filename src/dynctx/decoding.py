@@ -219,7 +219,12 @@ def translate(
 
 @torch.inference_mode()
 def translate_pairs(
-    model: SentNmt, gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_], config: DecodingConfig
+    model: SentNmt,
+    gatherer: Gatherer,
+    sentences: Ints,
+    chosen: NDArray[np.bool_],
+    config: DecodingConfig,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Hypothesis]:
     """Translations of sentences [m], each with the context chosen for it [m, scope]; a sentence may come many times."""
     model.eval()
@@ -231,6 +236,8 @@ def translate_pairs(
         hypotheses = search(model, batch, gatherer.to_device(chosen[rows]), limits, config)
         for place, hypothesis in zip(rows.tolist(), hypotheses):
             found[place] = hypothesis
+        if progress is not None:
+            progress(len(rows))
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 

@@ -21,9 +21,9 @@ from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
-from dynctx.evaluation.scoring import Floats, Scores, score, selections
 from dynctx.evaluation.significance import Comparison, paired_bootstrap
-from dynctx.evaluation.split import Split
+from dynctx.evaluation.split import Split, selections
+from dynctx.selection.scoring import Floats, Scores, score
 from dynctx.selection.strategies import Previous, Selector
 
 Condition = Literal["true", "shuffled", "other document", "none"]

@@ -19,11 +19,11 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
-from dynctx.decoding import batches_by_length, search
+from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu, sentence_bleus
-from dynctx.evaluation.scoring import Bools, Floats, score
 from dynctx.evaluation.split import Split
+from dynctx.selection.scoring import Bools, Floats, score
 from dynctx.selection.strategies import Selector
 from dynctx.translators.sentence import SentNmt
 
@@ -137,30 +137,8 @@ def _translations(
     progress: Callable[[int], None] | None,
 ) -> list[str]:
     """Translations of repeated sentences, each under its own row of the selection."""
-    gatherer, model = split.gatherer, split.model
-    lengths = gatherer.lengths_of(sentences)[0]
-    ids: list[list[int]] = [[] for _ in sentences]
-    with torch.inference_mode():
-        for rows in batches_by_length(lengths, decoding.batch_sentences):
-            batch = gatherer.one_per_row(sentences[rows])
-            limits = torch.from_numpy(lengths[rows] - 1 + decoding.max_extra).to(gatherer.device)
-            for row, found in zip(rows, search(model.translator, batch, _Rows(selection[rows]), limits, decoding)):
-                ids[row] = found.ids
-            if progress is not None:
-                progress(len(rows))
-    return model.target.decode(ids)
-
-
-class _Rows:
-    """The selection of one batch, row by row."""
-
-    name = "rows"
-
-    def __init__(self, selection: Bools) -> None:
-        self.selection = selection
-
-    def select(self, batch: Batch, draw: int = 0) -> Tensor:
-        return torch.from_numpy(self.selection).to(batch.sentences.device) & batch.present
+    found = translate_pairs(split.model.translator, split.gatherer, sentences, selection, decoding, progress)
+    return split.model.target.decode([hypothesis.ids for hypothesis in found])
 
 
 @dataclass(frozen=True)

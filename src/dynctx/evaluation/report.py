@@ -17,9 +17,9 @@ from dynctx.documents import Document
 from dynctx.evaluation import oracle
 from dynctx.evaluation.bleu import Score, corpus_bleu, corpus_chrf, document_bleu, sentence_bleus
 from dynctx.evaluation.context_use import Information, information
-from dynctx.evaluation.scoring import Bools, Floats
 from dynctx.evaluation.split import Given, Split
 from dynctx.pipeline import translate_documents
+from dynctx.selection.scoring import Bools, Floats
 from dynctx.selection.strategies import Judged, Previous, Selector
 
 NONE, FULL = "none", "full"

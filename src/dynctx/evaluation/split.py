@@ -16,11 +16,12 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
+from dynctx.decoding import batches_by_length
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
-from dynctx.evaluation.scoring import Bools, Scores, score, selections
 from dynctx.model_folder import Model
 from dynctx.pipeline import translate_documents
+from dynctx.selection.scoring import Bools, Scores, score
 from dynctx.selection.strategies import Selector
 
 Pairs = Sequence[tuple[Document, Document]]
@@ -101,3 +102,14 @@ class Split:
         documents = [Document(name, tuple(lines)) for name, lines in zip(self.ids, self.documents(self.sources))]
         found = translate_documents(self.model, documents, settings, selector, progress)
         return [sentence for document in found for sentence in document.sentences]
+
+
+@torch.inference_mode()
+def selections(gatherer: Gatherer, sentences: Ints, selector: Selector, batch_sentences: int = 256) -> Bools:
+    """[n, scope] what a selector gives these sentences."""
+    found = np.zeros((len(sentences), gatherer.scope), np.bool_)
+    if gatherer.scope and len(sentences):
+        lengths = gatherer.lengths_of(sentences)
+        for chosen in batches_by_length(lengths[0] + lengths[2], batch_sentences):
+            found[chosen] = selector.select(gatherer.one_per_row(sentences[chosen])).cpu().numpy()
+    return found

@@ -31,7 +31,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
 from dynctx.model_folder import Model
-from dynctx.selection.scoring import log_likelihoods, score_pairs
+from dynctx.selection.scoring import score
 
 PART = 4096  # sentences judged between two writes
 Floats = NDArray[np.float32]
@@ -66,8 +66,8 @@ def pairs_of(gatherer: Gatherer, sentences: Ints) -> tuple[Ints, Ints, NDArray[n
 def likelihood_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Floats:
     """[n, scope + 1] log P(Y | X, z)."""
     row, column, chosen = pairs_of(gatherer, sentences)
-    found = score_pairs(model.translator, gatherer, sentences[row], chosen, log_likelihoods, batch_tokens)
-    return table(len(sentences), gatherer.scope, row, column, found.float().cpu().numpy())
+    found = score(model.translator, gatherer, sentences[row], chosen, batch_tokens=batch_tokens)
+    return table(len(sentences), gatherer.scope, row, column, found.log_probability)
 
 
 def bleu_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Floats:
@@ -81,10 +81,10 @@ def bleu_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens:
     texts = model.target.decode([hypothesis.ids for hypothesis in hypotheses])
     language = model.config.data.target_language or "en"
     scores = sentence_bleus(texts, [references[number] for number in row], language=language)
-    return table(len(sentences), gatherer.scope, row, column, np.array(scores, np.float32))
+    return table(len(sentences), gatherer.scope, row, column, np.array(scores))
 
 
-def table(count: int, scope: int, row: Ints, column: Ints, values: Floats) -> Floats:
+def table(count: int, scope: int, row: Ints, column: Ints, values: NDArray[Any]) -> Floats:
     found = np.full((count, scope + 1), np.nan, np.float32)
     found[row, column] = values
     return found

@@ -1,74 +1,116 @@
-"""How well a translator says given references with given contexts: likelihoods and rewards of many pairs at once.
+"""How likely given targets are: the one way in which translations that exist already are scored.
 
-A pair is a sentence with a choice of its candidates. Pairs are packed without padding, and of the candidates only the
-chosen ones are read, so the 64 subsets of a scope of 6 cost what their words cost and no more.
+Any number of (sentence, selection) pairs are scored together, the same sentence as often as one likes: the candidates
+of a contrastive set, the 64 subsets of an oracle, a test set with and without context. Pairs of similar length are
+packed into rows without padding, only the selected candidates are read, and the softmax goes through the positions in
+chunks, so that the logits of a batch never exist at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, plan_pairs
+from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, fill_rows, round_rows
 from dynctx.corpus import Ints
-from dynctx.losses import token_losses
-from dynctx.selection.reward import by_sentence, rewards, token_costs
+from dynctx.losses import CHUNK_BYTES, token_losses
+from dynctx.selection.reward import token_costs
 from dynctx.translators.sentence import SentNmt
 
-CHUNK_BYTES = {"cpu": 2**25, "cuda": 2**30}  # of float32 logits held at a time
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
-Measure = Callable[[Tensor, Tensor], Tensor]  # logits [n, V], ids [n] -> a value for each token [n]
-
-
-def by_token(states: Tensor, output: Tensor, ids: Tensor, measure: Measure) -> Tensor:
-    """A value for every position, never holding the logits of all. states [..., d], output [V, d], ids [...]."""
-    flat, wanted = states.flatten(0, -2), ids.flatten()
-    rows = max(1, CHUNK_BYTES.get(states.device.type, 2**25) // (4 * len(output)))
-    if torch.is_autocast_enabled(states.device.type):
-        output = output.to(torch.get_autocast_dtype(states.device.type))
-        flat = flat.to(output.dtype)
-    parts = [
-        measure(flat[first : first + rows] @ output.t(), wanted[first : first + rows])
-        for first in range(0, len(flat), rows)
-    ]
-    return torch.cat(parts).view(ids.shape)
+BATCH_TOKENS = {"cpu": 2**13, "cuda": 2**16}  # positions of a batch: source, context and target
+SHORTEST_CLASS = 64  # the longest side of the pairs in the first class of lengths; each further class doubles it
 
 
-def log_likelihoods(translator: SentNmt, batch: Batch, selection: Tensor) -> Tensor:
-    """[n] log P(Y | X, selection), summed over the reference's tokens, EOS included."""
-    states = translator.decode(translator.encode(batch, selection), batch)
-    losses = by_token(states, translator.output.weight, batch.target.ids, token_losses)
-    return -by_sentence(losses, batch.target.sentence, len(batch))[0]
+@dataclass(frozen=True)
+class Scores:
+    """One row for each pair, in the order they were given."""
+
+    log_probability: Floats  # [n] natural logarithm, summed over the target's pieces, EOS included
+    tokens: Ints  # [n] pieces of the target, EOS included
+    reward: Floats | None  # [n] eq. 5, where it was asked for
+
+    @property
+    def per_token(self) -> Floats:
+        return self.log_probability / self.tokens
 
 
-def batch_rewards(translator: SentNmt, batch: Batch, selection: Tensor) -> Tensor:
-    """[n] r = exp(-mean_t g_t): eq. 5, for each sentence of the batch."""
-    states = translator.decode(translator.encode(batch, selection), batch)
-    costs = by_token(states, translator.output.weight, batch.target.ids, token_costs)
-    return rewards(costs, batch.target.sentence, len(batch))
-
-
-@torch.no_grad()
-def score_pairs(
-    translator: SentNmt,
+@torch.inference_mode()
+def score(
+    model: SentNmt,
     gatherer: Gatherer,
     sentences: Ints,
-    chosen: NDArray[np.bool_],
-    measure: Callable[[SentNmt, Batch, Tensor], Tensor],
-    batch_tokens: int,
-) -> Tensor:
-    """[m] `log_likelihoods` or `batch_rewards` of m pairs, dropout off. sentences [m], chosen [m, scope]"""
-    training = translator.training
-    translator.eval()
-    found = []
-    plans, shape = plan_pairs(gatherer, sentences, chosen, batch_tokens)
-    for plan in plans:
+    selection: Bools,
+    *,
+    rewards: bool = False,
+    batch_tokens: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Scores:
+    """Score the targets of these sentences of the store, each under its row of the selection [n, scope]."""
+    training = model.training
+    model.eval()
+    count, device = len(sentences), gatherer.device
+    if selection.shape != (count, gatherer.scope):
+        raise ValueError(f"a selection of shape {selection.shape} for {count} sentences of scope {gatherer.scope}")
+    selection = np.array(selection, np.bool_)
+    lengths = gatherer.lengths_of(sentences, selection)
+    found = torch.zeros(2, count, dtype=torch.float64, device=device)  # log-probability, cost
+    size = batch_tokens or BATCH_TOKENS.get(device.type, 2**13)
+    for members, plan, shape in _plans(sentences, selection, lengths, size):
         batch = gatherer.gather(plan, shape)
-        assert plan.chosen is not None
-        found.append(measure(translator, batch, gatherer.to_device(plan.chosen)))
-    translator.train(training)
-    return torch.cat(found)
+        chosen = gatherer.to_device(selection[members])
+        found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards)
+        if progress is not None:
+            progress(len(members))
+    model.train(training)
+    log_probability, cost = found.cpu().numpy()
+    tokens = lengths[1]
+    return Scores(log_probability, tokens, np.exp(-cost / tokens) if rewards else None)
+
+
+def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) -> Iterator[tuple[Ints, Plan, Shape]]:
+    """Batches of a few fixed shapes, the longest first: which pairs, and how they lie.
+
+    A class holds pairs whose longest side is at most 64, 128, 256, ... pieces. Inside a class they are shuffled, since
+    sides that grow at different rates would leave rows half empty if they were sorted.
+    """
+    longest = lengths.max(axis=0)
+    classes = np.maximum(0, np.ceil(np.log2(np.maximum(longest, 1) / SHORTEST_CLASS))).astype(np.int64)
+    for number in sorted(set(classes.tolist()), reverse=True):
+        members = np.random.default_rng(number).permutation(np.flatnonzero(classes == number))
+        laid = lengths[:, members]
+        shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens)
+        row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
+        last = int(row[-1]) + 1
+        for first in range(0, last, shape.rows):
+            a, b = np.searchsorted(row, [first, first + shape.rows])
+            part = members[a:b]
+            plan = Plan(sentences[part], row[a:b] - first, offsets[:, a:b], laid[:, a:b], selection[part])
+            # the last batch has fewer rows: there is no need to compute empty ones
+            yield part, plan, replace(shape, rows=round_rows(min(shape.rows, last - first), shape.rows))
+
+
+def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Tensor:
+    """[2, n] log-probability and cost (eq. 4) of each sentence of the batch, summed over its target."""
+    states = model.decode(model.encode(batch, selection), batch)  # [R, T, d]
+    real = batch.target.sentence >= 0
+    states, ids, owner = states[real], batch.target.ids[real], batch.target.sentence[real]
+    weight = model.target_embedding.weight
+    rows = max(1, CHUNK_BYTES.get(states.device.type, 2**25) // (4 * len(weight)))
+    total = torch.zeros(2, len(batch), dtype=torch.float64, device=states.device)
+    for first in range(0, len(states), rows):
+        part = slice(first, first + rows)
+        # in full precision, whatever the layers ran in: in bfloat16 a logit of 10 is known to 0.03 only
+        with torch.autocast(states.device.type, enabled=False):
+            logits = model.output(states[part].to(weight.dtype))
+        total[0].index_add_(0, owner[part], -token_losses(logits, ids[part]).double())
+        if rewards:
+            total[1].index_add_(0, owner[part], token_costs(logits, ids[part]).double())
+    return total

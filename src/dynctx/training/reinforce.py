@@ -25,7 +25,7 @@ from dynctx.losses import smoothed_cross_entropy
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, subsets
 from dynctx.selection.scorer import Scorer
-from dynctx.selection.scoring import batch_rewards, score_pairs
+from dynctx.selection.scoring import score
 from dynctx.selection.strategies import Judged
 from dynctx.subwords import EOS
 from dynctx.training.translation import TranslationRecipe
@@ -116,15 +116,18 @@ class ReinforceRecipe(TranslationRecipe):
         pairs = codes + (np.arange(len(sentences)) << scope)
         unique, where = np.unique(pairs, return_inverse=True)
         chosen = (unique[:, None] >> np.arange(scope) & 1).astype(np.bool_)
-        found = score_pairs(
+        scores = score(
             self.translator,
             self.gatherer,
             sentences[unique >> scope],
             chosen,
-            batch_rewards,
-            self.config.reinforce.reward_tokens,
+            rewards=True,
+            batch_tokens=self.config.reinforce.reward_tokens,
         )
-        found = found.float() - self.config.reinforce.price * self.gatherer.to_device(chosen).sum(1)
+        assert scores.reward is not None
+        found = self.gatherer.to_device(
+            (scores.reward - self.config.reinforce.price * chosen.sum(1)).astype(np.float32)
+        )
         return list(found[self.gatherer.to_device(where.reshape(pairs.shape))])
 
     def self_critical(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
