@@ -181,7 +181,7 @@ class Gatherer:
         number, column = np.nonzero(oldest_first)  # column 0: nothing chosen; then distances scope .. 1
         slot = np.where(column == 0, self.scope, self.scope - column)
         starts = self.store.source_starts
-        candidate = plan.sentences[number] - slot - 1
+        candidate = np.maximum(plan.sentences[number] - slot - 1, 0)
         begin = np.where(column == 0, 0, starts[candidate])
         length = np.where(column == 0, 1, starts[candidate + 1] - starts[candidate])
         nowhere = self.to_device(np.zeros_like(length))
