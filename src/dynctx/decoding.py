@@ -23,6 +23,7 @@ from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
 
 NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
+PRUNE_EVERY = 8  # steps between two looks at which keys are still needed
 SMALLEST = 16  # rows below which a smaller batch is no faster
 ROWWISE = ("number", "limits", "tokens", "history", "scores", "done", "best_penalised", "best_score", "best_ids")
 
@@ -83,6 +84,8 @@ class BeamSearch:
         parents = hypothesis.gather(1, chosen)
         self.tokens = token.gather(1, chosen)
         self.cache.descend(parents)
+        if self.beam > 1 and step % PRUNE_EVERY == PRUNE_EVERY - 1:
+            self.cache.prune()
         past = self.history.gather(1, parents[:, :, None].expand(-1, -1, step))
         self.history = torch.cat([past, self.tokens[:, :, None]], dim=2)
         if self.beam == 1:  # greedy search ends with the first end

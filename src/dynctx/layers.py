@@ -105,6 +105,13 @@ class Growing:
             room[:, :, : self.length] = old[:, :, : self.length]
         return room
 
+    def pick(self, kept: Tensor) -> None:
+        """Go on with these positions of each row only. kept [R, k]"""
+        if self.key is not None and self.value is not None:
+            index = kept[:, None, :, None].expand(-1, self.key.shape[1], -1, self.key.shape[3])
+            self.length = kept.shape[1]
+            self.key, self.value = self.key.gather(2, index), self.value.gather(2, index)
+
     def keep(self, chosen: Tensor) -> None:
         if self.key is not None and self.value is not None:
             self.key, self.value = self.key[chosen], self.value[chosen]

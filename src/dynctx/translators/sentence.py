@@ -59,6 +59,18 @@ class Cache:
         index = parents[:, :, None].expand(-1, -1, self.ancestors.shape[2])
         self.ancestors = self.ancestors.gather(1, index)
 
+    def prune(self) -> None:
+        """Forget the keys that no hypothesis descends from any more: of old steps, most of a beam's."""
+        alive = self.ancestors.any(dim=1)  # [R, keys]
+        keys = alive.shape[1]
+        needed = -(-int(alive.sum(dim=1).max()) // 8) * 8
+        if needed * 4 > keys * 3:
+            return
+        kept = torch.argsort(~alive, dim=1, stable=True)[:, :needed]  # in their order, the dead ones to fill up
+        self.ancestors = self.ancestors.gather(2, kept[:, None].expand(-1, self.beam, -1))
+        for grown in self.grown:
+            grown.pick(kept)
+
     def keep(self, rows: Tensor) -> None:
         """Go on with these sentences only."""
         self.attended = self.attended.rows(rows)
