@@ -29,16 +29,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Translation(Choice):
+class Translation:
     """A translated sentence and the context it was given. Distances count sentences back: 1 is the one before."""
 
-    text: str = ""
+    text: str
+    selected: tuple[int, ...]  # distances, nearest first
+    probabilities: dict[int, float]  # by distance, of every candidate; empty where no scorer chose
+    non: float | None  # the probability of needing none of them
 
 
 def load(folder: str | Path | None = None, *, device: str = "auto", int8: bool = False) -> DocumentTranslator:
     """A model from its folder; without one, the model that comes with dynctx.
 
-    device: auto (a GPU where there is one), cpu or cuda. int8: 8-bit weights on the CPU, faster and a little less exact.
+    device: auto (a GPU where there is one), cpu or cuda. int8: 8-bit weights on the CPU, faster, a little less exact.
     """
     model = load_model(default_model() if folder is None else folder, pick_device(device))
     if int8:
@@ -129,7 +132,7 @@ class DocumentTranslator:
         if not explain:
             return shaped([list(document.sentences) for document in translated], several)
         found = [
-            [Translation(c.selected, c.probabilities, c.non, text) for text, c in zip(document.sentences, chosen)]
+            [Translation(text, c.selected, c.probabilities, c.non) for text, c in zip(document.sentences, chosen)]
             for document, chosen in zip(translated, choices)
         ]
         return shaped(found, several)

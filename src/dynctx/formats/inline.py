@@ -15,18 +15,14 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-Warn = Callable[[str], None]
+from dynctx.formats.placing import Finder, Span, break_place, nearest_like
 
-# Han, kana, Hangul and their punctuation: text written without spaces between words, or nearly so
-CJK = re.compile(
-    r"[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
-)
+Warn = Callable[[str], None]
 
 
 class Kind(Enum):
@@ -52,12 +48,6 @@ class Mark(NamedTuple):
     place: int  # in the text of the sentence
     piece: Piece
     partner: int | None  # the other mark of the pair, if it is in the same sentence
-
-
-class Span(NamedTuple):
-    start: int
-    end: int
-    raw: str
 
 
 def text_piece(text: str) -> Piece:
@@ -108,10 +98,11 @@ class Sentence:
         """The translation with the sentence's marks, kept pieces and line breaks."""
         if translation == self.text:
             return self.raw
-        held, lost = self._find_kept(translation)
+        finder = Finder(translation)
+        held, lost = self._find_kept(finder)
         marks = self._marks()
-        places = self._places(marks, translation, held)
-        breaks = self._find_breaks(translation, held)
+        places = self._places(marks, finder)
+        breaks = self._find_breaks(finder)
         for raw in lost:
             warn(f"{self.where}: the translation has lost {raw!r}, which now stands at its end: {translation!r}")
         return self._woven(translation, sorted(held + breaks), marks, places) + "".join(f" {raw}" for raw in lost)
@@ -129,73 +120,61 @@ class Sentence:
     def _scaled(self, place: int, translation: str) -> int:
         return round(place * len(translation) / max(len(self.text), 1))
 
-    def _find_kept(self, translation: str) -> tuple[list[Span], list[str]]:
+    def _find_kept(self, finder: Finder) -> tuple[list[Span], list[str]]:
         found: list[Span] = []
         lost: list[str] = []
         place = 0
         for piece in self.pieces:
             if piece.kind is Kind.KEPT or (piece.kind is Kind.TEXT and piece.raw != piece.text):
-                spans = [
-                    span
-                    for span in occurrences(piece.text, translation, exactly=piece.kind is Kind.TEXT)
-                    if all(span[1] <= other.start or span[0] >= other.end for other in found)
-                ]
-                if spans:
-                    start, end = closest(spans, self._scaled(place, translation))
-                    found.append(Span(start, end, piece.raw))
+                wanted = self._scaled(place, finder.translation)
+                span = finder.take(piece.text, wanted, exactly=piece.kind is Kind.TEXT)
+                if span is not None:
+                    found.append(Span(*span, piece.raw))
                 elif piece.kind is Kind.KEPT:
                     lost.append(piece.raw)
             place += len(piece.text)
         return found, lost
 
-    def _find_breaks(self, translation: str, held: list[Span]) -> list[Span]:
-        """Line breaks in order, each in the place of a space of its own; where there is none, between two characters
-        of a script without spaces, or nowhere."""
+    def _find_breaks(self, finder: Finder) -> list[Span]:
+        """Line breaks in order, each with a place of its own; one for which there is none is left out."""
         found: list[Span] = []
         place = low = 0
         for piece in self.pieces:
             if piece.kind is Kind.BREAK:
-                free = [
-                    (i, i + 1 if translation[i].isspace() else i)
-                    for i in range(max(low, 1), len(translation))
-                    if translation[i].isspace() or (CJK.match(translation[i - 1]) and CJK.match(translation[i]))
-                ]
-                free = [(i, j) for i, j in free if all(j <= span.start or i >= span.end for span in held)]
-                if free:
-                    start, end = break_place(free, self._scaled(place, translation))
-                    found.append(Span(start, end, piece.raw))
-                    low = end + 1 if end == start else end
+                span = break_place(finder, self._scaled(place, finder.translation), low)
+                if span is None:
+                    break
+                found.append(Span(*span, piece.raw))
+                low = span[0] + 1
             place += len(piece.text)
         return found
 
-    def _places(self, marks: list[Mark], translation: str, held: list[Span]) -> list[int]:
+    def _places(self, marks: list[Mark], finder: Finder) -> list[int]:
         """Where each mark goes. Around what is found word for word, if all marks still nest; else all in order."""
-        places = self._in_order(marks, translation, held)
+        places = self._in_order(marks, finder)
         if any(mark.partner is None and mark.piece.kind is not Kind.SINGLE for mark in marks):
             return places
         moved = list(places)
         for number, mark in enumerate(marks):
             if mark.piece.kind is Kind.OPEN and mark.partner is not None:
-                content = self.text[mark.place : marks[mark.partner].place]
-                spans = whole_words(content, translation)
-                if spans:
-                    wanted = self._scaled(mark.place, translation)
-                    moved[number], moved[mark.partner] = closest(spans, wanted)
+                wanted = self._scaled(mark.place, finder.translation)
+                span = finder.whole(self.text, mark.place, marks[mark.partner].place, wanted)
+                if span is not None:
+                    moved[number], moved[mark.partner] = span
         return moved if nested(marks, moved) else places
 
-    def _in_order(self, marks: list[Mark], translation: str, held: list[Span]) -> list[int]:
+    def _in_order(self, marks: list[Mark], finder: Finder) -> list[int]:
         places: list[int] = []
-        low = 0
+        translation, low = finder.translation, 0
         for number, mark in enumerate(marks):
             if number and mark.place == marks[number - 1].place:  # marks that stood together stay together
                 places.append(low)
                 continue
-            place = nearest_like(mark, self.text, translation, self._scaled(mark.place, translation), low)
-            for span in held:  # not into a placeholder
-                if span.start < place < span.end:
-                    place = span.start if mark.piece.kind is Kind.OPEN and span.start >= low else span.end
-            places.append(place)
-            low = place
+            wanted = self._scaled(mark.place, translation)
+            # a mark sticks to its content
+            weights = {Kind.OPEN: (2, 8), Kind.CLOSE: (8, 2)}.get(mark.piece.kind, (3, 3))
+            low = nearest_like(self.text, mark.place, translation, wanted, low, weights)
+            places.append(low)
         return places
 
     def _woven(self, translation: str, spans: list[Span], marks: list[Mark], places: list[int]) -> str:
@@ -224,55 +203,6 @@ class Sentence:
             written.append(raw)
         text_until(len(translation))
         return "".join(written)
-
-
-def closest(spans: list[tuple[int, int]], wanted: int) -> tuple[int, int]:
-    return min(spans, key=lambda span: abs(span[0] - wanted))
-
-
-def break_place(free: list[tuple[int, int]], wanted: int) -> tuple[int, int]:
-    """Between two characters only where there is no space nearby."""
-    return min(free, key=lambda span: abs(span[0] - wanted) + 3 * (span[0] == span[1]))
-
-
-def occurrences(text: str, translation: str, exactly: bool = False) -> list[tuple[int, int]]:
-    """Where a kept piece is found: as it is, else with other case or spacing (`% S` for `%s`)."""
-    found = [(match.start(), match.end()) for match in re.finditer(re.escape(text), translation)]
-    if found or exactly:
-        return found
-    loose = r"\s*".join(re.escape(character) for character in text if not character.isspace())
-    return [(m.start(), m.end()) for m in re.finditer(loose, translation, re.IGNORECASE)] if loose else []
-
-
-def whole_words(content: str, translation: str) -> list[tuple[int, int]]:
-    if not any(character.isalnum() for character in content):
-        return []
-    found = [(match.start(), match.end()) for match in re.finditer(re.escape(content), translation)]
-    return [span for span in found if not any(inside_word(translation, place) for place in span)]
-
-
-def inside_word(text: str, place: int) -> bool:
-    if not 0 < place < len(text) or not (text[place - 1].isalnum() and text[place].isalnum()):
-        return False
-    return not (CJK.match(text[place - 1]) or CJK.match(text[place]))
-
-
-def nearest_like(mark: Mark, source: str, translation: str, wanted: int, low: int) -> int:
-    """The place near `wanted`, not before `low`, whose surroundings are most like those the mark has in the source."""
-
-    def spaces(text: str, place: int) -> tuple[bool, bool]:
-        return place == 0 or text[place - 1].isspace(), place == len(text) or text[place].isspace()
-
-    before, after = spaces(source, mark.place)
-    weights = {Kind.OPEN: (2, 8), Kind.CLOSE: (8, 2)}.get(mark.piece.kind, (3, 3))  # a mark sticks to its content
-    split_word = inside_word(source, mark.place)
-
-    def cost(place: int) -> float:
-        there = spaces(translation, place)
-        unlike = weights[0] * (there[0] != before) + weights[1] * (there[1] != after)
-        return abs(place - wanted) + unlike + 1000 * (not split_word and inside_word(translation, place))
-
-    return min(range(low, len(translation) + 1), key=cost)
 
 
 def nested(marks: list[Mark], places: list[int]) -> bool:

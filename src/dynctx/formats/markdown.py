@@ -67,7 +67,9 @@ def read(text: str, name: str, language: str = "") -> Template:
     skipped = front[0].count("\n") + (not front[0].endswith("\n")) if front else 0
     body = "\n" * skipped + "\n".join(body.split("\n")[skipped:])
     environment: dict[str, Any] = {}
-    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body, environment)
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside of blocks is looked at here
+    tokens = parser.parse(body, environment)
     references = {label.casefold() for label in environment.get("references", {})}
 
     builder = Builder(name, "md", language)
@@ -172,7 +174,7 @@ def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] |
     if match["escape"]:
         return [Piece(Kind.TEXT, raw, raw[1])]
     if match["code"]:
-        return [kept(raw, match["content"].strip(" ") or raw)]
+        return [kept(raw, match["content"].strip() or raw)]
     if match["kept"]:
         return [kept(raw)]
     if match["single"]:
@@ -226,8 +228,8 @@ def pair_emphasis(found: list[Piece | Delimiter]) -> list[Piece]:
     for number, item in enumerate(found):
         if not isinstance(item, Delimiter):
             continue
-        same = [place for place in opened if found[place][0] == item.raw]
-        if item.closes and same:
+        same = [place for place in opened if found[place][0] == item.raw] if item.closes else []
+        if same:
             kinds |= {same[-1]: Kind.OPEN, number: Kind.CLOSE}
             opened = [place for place in opened if place < same[-1]]
         elif item.opens:
@@ -252,13 +254,17 @@ def escape_cell(text: str) -> str:
     return escape(text).replace("|", "\\|")
 
 
+BLOCK = re.compile(r"(#{1,6}|[>+*-]|\d{1,9}(?=[.)]))(?=[.)]?\s)")
+
+
 def no_new_block(before: str) -> Callable[[str], str]:
     """Nor a paragraph into a list or a heading: "1. Januar" would."""
 
     def finish(text: str) -> str:
-        if text == before:
+        match = BLOCK.match(text)
+        if match is None or BLOCK.match(before):
             return text
-        text = re.sub(r"\A(\d{1,9})([.)])(?=\s)", r"\1\\\2", text)
-        return re.sub(r"\A(#{1,6}|[>+*-])(?=\s)", r"\\\1", text)
+        number = match[0].isdigit()
+        return f"{match[0]}\\{text[match.end() :]}" if number else f"\\{text}"
 
     return finish

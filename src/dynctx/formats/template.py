@@ -15,7 +15,8 @@ from operator import itemgetter
 from dynctx.document_formats import SPACES, sentence_of
 from dynctx.documents import Document
 from dynctx.errors import at
-from dynctx.formats.inline import CJK, Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.inline import Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import split
 
 
@@ -171,7 +172,8 @@ def assemble(
         members = [piece for _, (_, piece) in run]
         if owner is None or not (every or has_words(members)):
             raw = "".join(piece.raw for piece in members)
-            parts = [*parts[:-1], parts[-1] + raw] if parts and isinstance(parts[-1], str) else [*parts, raw]
+            before = parts.pop() if parts and isinstance(parts[-1], str) else ""
+            parts.append(f"{before}{raw}")
             continue
         if parts and isinstance(parts[-1], Sentence):
             parts.append("")  # two sentences with nothing between: the place for a space

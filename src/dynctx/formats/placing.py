@@ -1,0 +1,143 @@
+"""Where in a translation something belongs that had its place in the source.
+
+All searches go outward from the place that the proportion gives, so that long texts with much markup stay cheap.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# Han, kana, Hangul and their punctuation: text written without spaces between words, or nearly so
+CJK = re.compile(
+    r"[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
+)
+
+
+class Span(NamedTuple):
+    """A stretch of the translation, and what is written in its place."""
+
+    start: int
+    end: int
+    raw: str
+
+
+class Finder:
+    """Finds texts in a translation, each occurrence once at most."""
+
+    def __init__(self, translation: str) -> None:
+        self.translation = translation
+        self.taken = bytearray(len(translation))
+        self._found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
+
+    def take(self, text: str, wanted: int, exactly: bool) -> tuple[int, int] | None:
+        """The free occurrence nearest to `wanted`."""
+        spans = self.occurrences(text, exactly)
+        for start, end in outward_spans(spans, wanted):
+            if self.free(start, end):
+                self.taken[start:end] = b"\1" * (end - start)
+                return start, end
+        return None
+
+    def free(self, start: int, end: int) -> bool:
+        return self.taken.find(1, start, end) < 0
+
+    def occurrences(self, text: str, exactly: bool) -> list[tuple[int, int]]:
+        """As it is, else with other case or spacing (`% S` for `%s`), in order; they may overlap."""
+        if (text, exactly) not in self._found:
+            found = matches(re.escape(text), self.translation)
+            loose = r"\s*".join(re.escape(character) for character in text if not character.isspace())
+            if not found and loose and not exactly:
+                found = matches(f"(?i:{loose})", self.translation)
+            self._found[text, exactly] = found
+        return self._found[text, exactly]
+
+    def whole(self, source: str, start: int, end: int, wanted: int) -> tuple[int, int] | None:
+        """The nearest place where source[start:end] occurs, not as a part of a word unless it is one there."""
+        content = source[start:end]
+        if not any(character.isalnum() for character in content):
+            return None
+        part = inside_word(source, start), inside_word(source, end)
+        for a, b in outward_spans(self.occurrences(content, exactly=True), wanted):
+            if (part[0] or not inside_word(self.translation, a)) and (part[1] or not inside_word(self.translation, b)):
+                return a, b
+        return None
+
+
+def matches(pattern: str, text: str) -> list[tuple[int, int]]:
+    return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
+
+
+def outward(wanted: int, low: int, high: int) -> Iterator[int]:
+    """low .. high, the nearest to `wanted` first."""
+    middle = min(max(wanted, low), high)
+    for distance in range(max(middle - low, high - middle) + 1):
+        if middle - distance >= low:
+            yield middle - distance
+        if distance and middle + distance <= high:
+            yield middle + distance
+
+
+def outward_spans(spans: list[tuple[int, int]], wanted: int) -> Iterator[tuple[int, int]]:
+    """By the distance of their starts."""
+    right = bisect_left(spans, (wanted, 0))
+    left = right - 1
+    while left >= 0 or right < len(spans):
+        if right >= len(spans) or (left >= 0 and wanted - spans[left][0] <= spans[right][0] - wanted):
+            yield spans[left]
+            left -= 1
+        else:
+            yield spans[right]
+            right += 1
+
+
+def inside_word(text: str, place: int) -> bool:
+    if not 0 < place < len(text) or not (text[place - 1].isalnum() and text[place].isalnum()):
+        return False
+    return not (CJK.match(text[place - 1]) or CJK.match(text[place]))
+
+
+def nearest_like(
+    source: str, place: int, translation: str, wanted: int, low: int, before_after: tuple[int, int]
+) -> int:
+    """The place near `wanted`, not before `low`, whose surroundings are most like those of `place` in the source.
+
+    before_after: what it costs, in characters, if there is a space before (after) only one of the two.
+    """
+
+    def spaces(text: str, at: int) -> tuple[bool, bool]:
+        return at == 0 or text[at - 1].isspace(), at == len(text) or text[at].isspace()
+
+    there = spaces(source, place)
+    splits_word = inside_word(source, place)
+    best, lowest = low, float("inf")
+    for candidate in outward(wanted, low, len(translation)):
+        distance = abs(candidate - wanted)
+        if distance >= lowest:
+            break
+        here = spaces(translation, candidate)
+        cost = distance + sum(weight * (a != b) for weight, a, b in zip(before_after, there, here))
+        if not splits_word and inside_word(translation, candidate):
+            cost += 1000
+        if cost < lowest:
+            best, lowest = candidate, cost
+    return best
+
+
+def break_place(finder: Finder, wanted: int, low: int) -> tuple[int, int] | None:
+    """A place for a line break: a space, or between two characters of a script without spaces if none is near."""
+    text = finder.translation
+    best, lowest = None, float("inf")
+    for start in outward(wanted, max(low, 1), len(text) - 1):
+        distance = abs(start - wanted)
+        if distance >= lowest:
+            break
+        if text[start].isspace() and finder.free(start, start + 1):
+            best, lowest = (start, start + 1), distance
+            continue
+        between = CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1)
+        if between and distance + 3 < lowest:
+            best, lowest = (start, start), distance + 3
+    return best
