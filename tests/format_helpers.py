@@ -25,10 +25,12 @@ class Files:
         self.warnings: list[str] = []
 
     def open(self, name: str, content: str | bytes, **reading: object) -> Template:
-        path = self.folder / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        (self.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return self.open_path(name, **reading)
+
+    def open_path(self, name: str, **reading: object) -> Template:
         options = {"source_language": "en", "target_language": "de", **reading}
-        return open_file(str(path), Reading(**options), self.warnings.append)  # type: ignore[arg-type]
+        return open_file(str(self.folder / name), Reading(**options), self.warnings.append)  # type: ignore[arg-type]
 
     def refused(self, name: str, content: str | bytes, **reading: object) -> str:
         """The message, without the folder."""
@@ -37,11 +39,6 @@ class Files:
         text = str(caught.value)
         assert "\n" not in text
         return text.replace(f"{self.folder}/", "")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
 
 
 def sentences(template: Template) -> list[list[str]]:

@@ -56,6 +56,7 @@ class Reading:
     split: bool = False  # plain text: paragraphs to be split, not one sentence a line
     scene_gap: float = SCENE_GAP  # subtitles: seconds of silence that end a document
     again: bool = False  # XLIFF, TMX, PO: also what has a translation
+    column: str | None = None  # JSON lines, TSV: which key or column is the text; XML corpora: which side
     output_suffix: str = ""  # .jsonl and .tsv keep their shape where the output has the same
 
 
@@ -85,7 +86,7 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
         case "po":
             template = po.read(text, name, language, reading.again)
         case _:
-            template = corpus.read(path, text, name, format, reading.output_suffix == f".{format}")
+            template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
     template.encoding = encoding
     return template
 

@@ -13,17 +13,17 @@ from dynctx.documents import Document, TextFile, read_documents
 from dynctx.errors import at
 from dynctx.files import BOM
 from dynctx.formats.inline import Sentence, text_piece
-from dynctx.formats.subtitles import is_blank, lines_of
+from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.template import Group, Passage, Template, as_it_is
 
 
-def read(path: str, text: str, name: str, format: str, keep: bool) -> Template:
+def read(path: str, text: str, name: str, format: str, column: str | None, keep: bool) -> Template:
     """keep: write the file's own lines, with only the texts in them changed; jsonl and tsv."""
-    documents = list(read_documents(TextFile(path, format)))
+    documents = list(read_documents(TextFile(path, format, column=column)))
     if keep and format == "jsonl":
-        return filled_in(documents, jsonl_parts(text, name), name, format)
+        return filled_in(documents, jsonl_parts(text, name, column), name, format)
     if keep and format == "tsv":
-        return filled_in(documents, tsv_parts(text, name), name, format)
+        return filled_in(documents, tsv_parts(text, name, column), name, format)
     return as_lines(documents, name)
 
 
@@ -64,8 +64,7 @@ def filled_in(documents: list[Document], parts: Iterator[str | tuple[str, bool]]
     return template
 
 
-def jsonl_parts(text: str, name: str) -> Iterator[str | tuple[str, bool]]:
-    column: str | None = None
+def jsonl_parts(text: str, name: str, column: str | None) -> Iterator[str | tuple[str, bool]]:
     for number, line in enumerate(lines_of(text), 1):
         if is_blank(line):
             yield line
@@ -108,10 +107,10 @@ def skip(line: str, position: int, sign: str) -> int:
     return position
 
 
-def tsv_parts(text: str, name: str) -> Iterator[str | tuple[str, bool]]:
+def tsv_parts(text: str, name: str, column: str | None) -> Iterator[str | tuple[str, bool]]:
     lines = lines_of(text)
     names = [cell.strip(SPACES) for cell in lines[0].lstrip(BOM).rstrip("\r\n").split("\t")]
-    index = names.index(choose_columns(names, None, None, at(name, 1))[0])
+    index = names.index(choose_columns(names, column, None, at(name, 1))[0])
     yield lines[0]
     for line in lines[1:]:
         content = line.rstrip("\r\n")

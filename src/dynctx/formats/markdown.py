@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, kept, line_break, single, text_piece
+from dynctx.formats.lines import lines_of
 from dynctx.formats.sentences import is_chinese
-from dynctx.formats.subtitles import lines_of
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xml import VOID
 

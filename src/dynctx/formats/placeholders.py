@@ -17,15 +17,20 @@ PLACEHOLDER = re.compile(
 )
 
 
-def protected(pieces: Iterable[Piece]) -> list[Piece]:
+# where the text is known to be a format: also before a letter, as in %dth
+FORMAT = re.compile(PLACEHOLDER.pattern.replace("(?![a-zA-Z0-9_])", ""), re.VERBOSE)
+
+
+def protected(pieces: Iterable[Piece], formatted: bool = False) -> list[Piece]:
     """The same pieces, with every placeholder in the text as a kept piece of its own."""
+    pattern = FORMAT if formatted else PLACEHOLDER
     found: list[Piece] = []
     for piece in pieces:
         if piece.kind is not Kind.TEXT or piece.raw != piece.text:
             found.append(piece)
             continue
         position = 0
-        for match in PLACEHOLDER.finditer(piece.text):
+        for match in pattern.finditer(piece.text):
             if match.start() > position:
                 found.append(text_piece(piece.text[position : match.start()]))
             found.append(kept(match[0]))

@@ -104,11 +104,13 @@ def nearest_like(
 ) -> int:
     """The place near `wanted`, not before `low`, whose surroundings are most like those of `place` in the source.
 
-    before_after: what it costs, in characters, if there is a space before (after) only one of the two.
+    before_after: what it costs, in characters, if there is a space before (after) only one of the two. Scripts without
+    spaces fit everywhere.
     """
 
-    def spaces(text: str, at: int) -> tuple[bool, bool]:
-        return at == 0 or text[at - 1].isspace(), at == len(text) or text[at].isspace()
+    def spaces(text: str, at: int) -> tuple[bool | None, bool | None]:
+        before, after = text[at - 1] if at else " ", text[at] if at < len(text) else " "
+        return None if CJK.match(before) else before.isspace(), None if CJK.match(after) else after.isspace()
 
     there = spaces(source, place)
     splits_word = inside_word(source, place)
@@ -118,7 +120,7 @@ def nearest_like(
         if distance >= lowest:
             break
         here = spaces(translation, candidate)
-        cost = distance + sum(weight * (a != b) for weight, a, b in zip(before_after, there, here))
+        cost = distance + sum(w for w, a, b in zip(before_after, there, here) if a is not b and None not in (a, b))
         if not splits_word and inside_word(translation, candidate):
             cost += 1000
         if cost < lowest:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from dynctx.errors import DynctxError, at
-from dynctx.formats.inline import Piece, line_break, text_piece
+from dynctx.formats.lines import is_blank, joined, lines_of
 from dynctx.formats.sentences import is_chinese
-from dynctx.formats.subtitles import is_blank, lines_of
 from dynctx.formats.template import Builder, Template
 
 
@@ -22,23 +21,13 @@ def read(text: str, name: str, language: str = "", split: bool = False) -> Templ
             if not split:
                 builder.new_document()
         elif split:
-            chinese = is_chinese("".join(lines))
-            pieces = [piece for line in lines for piece in pieces_of(line, chinese)]
+            # paragraphs of Chinese are not broken into lines: there a line end is the end of a sentence
+            pieces = joined(lines, ends_sentence=is_chinese("".join(lines)))
             builder.write(builder.passage(pieces, number + 1))
         else:
             for offset, line in enumerate(lines, 1):
-                builder.write(builder.passage(pieces_of(line), number + offset, whole=True, every=True))
+                builder.write(builder.passage(joined([line]), number + offset, whole=True, every=True))
         number += len(lines)
-    if not builder.template.groups:
+    if is_blank(text):
         raise DynctxError(f"{at(name)}: holds no sentence; check that it is the file you mean")
     return builder.template
-
-
-def pieces_of(line: str, chinese: bool = False) -> list[Piece]:
-    """The line end is a break: between the lines of a paragraph it is kept, at the end it is outside the text.
-
-    Paragraphs of Chinese are not broken into lines, so that there a line end is the end of a sentence.
-    """
-    content = line.rstrip("\r\n")
-    pieces = [text_piece(content)] if content else []
-    return [*pieces, line_break(line[len(content) :], chinese)] if line != content else pieces

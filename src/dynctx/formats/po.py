@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.formats.inline import Kind, Piece, line_break, single, text_piece
+from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
-from dynctx.formats.subtitles import lines_of
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import VOID
 
@@ -185,4 +185,4 @@ def pieces_of(text: str, formatted: bool) -> list[Piece]:
         position = match.end()
     if position < len(text):
         pieces.append(text_piece(text[position:]))
-    return protected(pieces)
+    return protected(pieces, formatted)

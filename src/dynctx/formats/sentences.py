@@ -13,6 +13,9 @@ HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 # the end of a Chinese sentence, with the quotation marks and brackets that close after it
 CHINESE_END = re.compile(r"[。！？!?｡]+[”’」』）)】》〉\"']*")
 
+# pysbd takes quadratic time: a paragraph as long as a book chapter is given to it in parts
+CHUNK = re.compile(r".{1,2000}\Z|.{1,2000}[.!?](?=\s)|.{1,2000}(?=\s)|.{1,2000}", re.DOTALL)
+
 
 def is_chinese(text: str) -> bool:
     """By the script: text with Han characters or kana is split at their punctuation and at line breaks."""
@@ -45,14 +48,18 @@ def chinese_borders(text: str) -> list[int]:
 
 def pysbd_borders(text: str, language: str) -> list[int]:
     """Borders only where there is a space: pysbd also cuts addresses and version numbers."""
-    borders, position = [], 0
-    for sentence in segmenter(language).segment(text):
-        found = text.find(sentence.strip(SPACES), position)
-        if found < 0:  # some rare characters come back changed
-            continue
-        if found and text[found - 1] in SPACES:
-            borders.append(found)
-        position = found + len(sentence.strip(SPACES))
+    borders: list[int] = []
+    for chunk in CHUNK.finditer(text):
+        position = chunk.start()
+        if position and text[position - 1] in ".!?":
+            borders.append(position)
+        for sentence in segmenter(language).segment(chunk[0]):
+            found = text.find(sentence.strip(SPACES), position)
+            if found < 0:  # some rare characters come back changed
+                continue
+            if found > chunk.start() and text[found - 1] in SPACES:
+                borders.append(found)
+            position = found + len(sentence.strip(SPACES))
     return borders
 
 

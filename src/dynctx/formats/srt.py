@@ -7,7 +7,8 @@ import re
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.formats.inline import Kind, Piece, single, text_piece
-from dynctx.formats.subtitles import SCENE_GAP, Cues, is_blank, lines_of, seconds
+from dynctx.formats.lines import is_blank, lines_of
+from dynctx.formats.subtitles import SCENE_GAP, Cues, seconds
 from dynctx.formats.template import Builder, Template, as_it_is
 
 TIME = r"(\d+):(\d{1,2}):(\d{1,2})[,.](\d{1,3})"

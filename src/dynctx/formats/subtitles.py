@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
-from dynctx.document_formats import SPACES
-from dynctx.formats.inline import Piece, line_break, single
+from dynctx.formats.inline import Piece, single
+from dynctx.formats.lines import joined
 from dynctx.formats.template import Builder
 
 # A minus before a number is no dash of a speaker.
@@ -36,36 +37,17 @@ class Cues:
 
     def text(self, lines: list[str], number: int) -> None:
         """The lines of a cue, with their line ends, of which the first is line `number` of the file."""
-        sentence: list[Piece] = []
-        began = number
-        for offset, line in enumerate(lines):
-            if sentence and (DASH.match(line) or VOICE.match(line)):
-                self._add(sentence, began)
-                sentence, began = [], number + offset
-            sentence += self._pieces(line)
-        self._add(sentence, began)
+        starts = [n for n, line in enumerate(lines) if not n or DASH.match(line) or VOICE.match(line)]
+        for start, end in pairwise([*starts, len(lines)]):
+            pieces = joined(lines[start:end], self._pieces)
+            self.builder.write(self.builder.passage(pieces, number + start, escape=self.escape, whole=True))
 
     def _pieces(self, line: str) -> list[Piece]:
-        content = line.rstrip("\r\n")
-        dash = DASH.match(content)
-        pieces = self.pieces_of(content)
-        if dash:
-            start, end = dash.span(1)
-            pieces = [*self.pieces_of(content[:start]), single(content[start:end]), *self.pieces_of(content[end:])]
-        # at the end of a cue this is outside of the sentence, and stays as it is
-        return [*pieces, line_break(line[len(content) :])] if line != content else pieces
-
-    def _add(self, sentence: list[Piece], line: int) -> None:
-        self.builder.write(self.builder.passage(sentence, line, escape=self.escape, whole=True))
-
-
-def lines_of(text: str) -> list[str]:
-    r"""Lines with their ends. Only `\n` and `\r\n` end one."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
-
-
-def is_blank(line: str) -> bool:
-    return not line.strip(SPACES)
+        dash = DASH.match(line)
+        if dash is None:
+            return self.pieces_of(line)
+        start, end = dash.span(1)
+        return [*self.pieces_of(line[:start]), single(line[start:end]), *self.pieces_of(line[end:])]
 
 
 def seconds(hours: str | None, minutes: str, whole: str, thousandths: str) -> float:

@@ -9,8 +9,9 @@ from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, single, text_piece
+from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.srt import shown
-from dynctx.formats.subtitles import SCENE_GAP, Cues, is_blank, lines_of, seconds
+from dynctx.formats.subtitles import SCENE_GAP, Cues, seconds
 from dynctx.formats.template import Builder, Template
 
 TIME = r"(?:(\d{2,}):)?([0-5]\d):([0-5]\d)\.(\d{3})"
