@@ -155,11 +155,11 @@ def as_documents(sentences: Sentences | Documents) -> tuple[list[Document], bool
         raise TypeError("expected a list of sentences, not one string; write [sentence]")
     given: list[Any] = list(sentences)
     several = bool(given) and not isinstance(given[0], str)
-    lists = [list(document) if not isinstance(document, str) else None for document in given] if several else [given]
-    for document in lists:
-        if document is None or not all(isinstance(sentence, str) for sentence in document):
+    documents = given if several else [given]
+    for document in documents:
+        if not isinstance(document, list | tuple) or not all(isinstance(sentence, str) for sentence in document):
             raise TypeError("expected a list of sentences, or a list of lists of sentences")
-    return [Document(str(number), tuple(document or ())) for number, document in enumerate(lists, 1)], several
+    return [Document(str(number), tuple(document)) for number, document in enumerate(documents, 1)], several
 
 
 def shaped(found: list[list[T]], several: bool) -> list[T] | list[list[T]]:

@@ -38,6 +38,7 @@ ModelFolder = Annotated[
 FormatName = Annotated[
     str, typer.Option(help="txt, md, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
 ]
+Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
 Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]
 SceneGap = Annotated[float, typer.Option(help="Subtitles: seconds without one that start a new document.")]
 
@@ -121,6 +122,7 @@ def translate(
     explain: Annotated[Optional[Path], typer.Option(help="Write the context of each sentence here (.jsonl).")] = None,  # noqa: UP045
     format: FormatName = "auto",
     split: Split = False,
+    column: Column = None,
     scene_gap: SceneGap = 7.0,
     again: Annotated[
         bool, typer.Option("--again", help="XLIFF, TMX, PO: also translate what has a translation.")
@@ -145,6 +147,7 @@ def translate(
         explain=explain,
         format=format,
         split=split,
+        column=column,
         scene_gap=scene_gap,
         again=again,
     )
@@ -158,13 +161,16 @@ def select(
     selector: SelectorName = None,
     format: FormatName = "auto",
     split: Split = False,
+    column: Column = None,
     scene_gap: SceneGap = 7.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Show which earlier sentences each sentence would be translated with, as JSON lines."""
     from dynctx.commands_translate import select_context
 
-    select_context(files, model, output, selector, device, format=format, split=split, scene_gap=scene_gap)
+    select_context(
+        files, model, output, selector, device, format=format, split=split, column=column, scene_gap=scene_gap
+    )
 
 
 @app.command()

@@ -48,6 +48,7 @@ def translate_files(
     explain: Path | None = None,
     format: str = "auto",
     split: bool = False,
+    column: str | None = None,
     scene_gap: float = 7.0,
     again: bool = False,
 ) -> None:
@@ -55,7 +56,7 @@ def translate_files(
     folder = folder or default_model()
     config = read_config(folder)
     jobs = planned(files, output)
-    reading = reading_for(config, format, split, scene_gap, again)
+    reading = reading_for(config, format, split, column, scene_gap, again)
     templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
     check_outputs(jobs, templates)
     documents = [document for template in templates for document in template.documents]
@@ -92,11 +93,12 @@ def select_context(
     *,
     format: str = "auto",
     split: bool = False,
+    column: str | None = None,
     scene_gap: float = 7.0,
 ) -> None:
     """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
     folder = folder or default_model()
-    reading = reading_for(read_config(folder), format, split, scene_gap, again=True)
+    reading = reading_for(read_config(folder), format, split, column, scene_gap, again=True)
     templates = [open_file(str(file), reading, warn) for file in files]
     documents = [document for template in templates for document in template.documents]
     model = load_model(folder, pick_device(device))
@@ -111,11 +113,11 @@ def select_context(
             file.writelines(lines)
 
 
-def reading_for(config: Config, format: str, split: bool, scene_gap: float, again: bool) -> Reading:
+def reading_for(config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool) -> Reading:
     if not scene_gap >= 0:
         raise DynctxError(f"scene gap must be 0 or more seconds, not {scene_gap:g}")
     languages = config.data.source_language or "", config.data.target_language or ""
-    return Reading(*languages, format=format, split=split, scene_gap=scene_gap, again=again)
+    return Reading(*languages, format=format, split=split, column=column, scene_gap=scene_gap, again=again)
 
 
 def for_output(reading: Reading, output: Path | None) -> Reading:
