@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ from tiny_runs import Ended
 from dynctx import cli, commands_translate, model_folder
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
+from dynctx.formats import SCENE_GAP, plain
 from dynctx.model_folder import default_model, load_model
 from dynctx.pipeline import Choice, translate_documents
 
@@ -209,6 +211,28 @@ def test_a_lost_placeholder_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, t
     )
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "said"),
+    [
+        ("zh", "Hello", "a.txt: has no word of zh, which is what this model translates from"),
+        ("zh", "Hello 你好", ""),
+        ("en", "你好\n好\nHello", "a.txt: looks like Chinese or Japanese, but this model translates from en"),
+        ("en", "你好\nHello", ""),
+        ("", "你好", ""),
+    ],
+)
+def test_a_file_in_another_language(
+    language: str, text: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    commands_translate.check_script(plain.read(text, "a.txt"), language)
+    assert capsys.readouterr().err == (f"dynctx: {said}\n" if said else "")
+
+
+def test_the_default_gap_is_that_of_the_subtitles() -> None:
+    for command in (cli.translate, cli.select):
+        assert inspect.signature(command).parameters["scene_gap"].default == SCENE_GAP
+
+
 # explaining
 
 
@@ -263,7 +287,9 @@ def test_the_default_model_is_used(
 def test_the_examples(name: str, run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     """With every letter changed, the examples have all their lines, and the markup in its place."""
     output = tmp_path / name
-    assert run(EXAMPLES / name, "-o", output) == Ended(0, "", "")
+    ended = run(EXAMPLES / name, "-o", output)
+    assert (ended.code, ended.out) == (0, "")
+    assert ("looks like Chinese" in ended.err) == (name == "film.srt") and "lost" not in ended.err
     before, after = (EXAMPLES / name).read_text(), output.read_text()
     if name == "app.xlf":
         assert after.count("<target") == before.count("<source") > 3

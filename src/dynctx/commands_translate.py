@@ -16,6 +16,7 @@ from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
+from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
@@ -59,6 +60,8 @@ def translate_files(
     reading = reading_for(config, format, split, column, scene_gap, again)
     templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
     check_outputs(jobs, templates)
+    for template in templates:
+        check_script(template, config.data.source_language)
     documents = [document for template in templates for document in template.documents]
     decoding = changed(config.decoding, beam=beam, batch_sentences=batch)
     if temperature <= 0:
@@ -182,6 +185,16 @@ def check_outputs(jobs: Sequence[Job], templates: Sequence[Template]) -> None:
             raise DynctxError(f"{job.output}: {template.name} is {template.format}; name the output {fitting}")
         if len(jobs) > 1 and not to_folder(jobs) and suffix != ".jsonl" and template.format not in LINES:
             raise DynctxError(f"{template.name}: cannot be joined to other files; write them to a folder: -o FOLDER")
+
+
+def check_script(template: Template, language: str) -> None:
+    """The easiest mistake: a file in a language that the model does not know."""
+    texts = [sentence for document in template.documents for sentence in document.sentences]
+    chinese = sum(map(is_chinese, texts))
+    if language in ("zh", "ja") and texts and not chinese:
+        warn(f"{template.name}: has no word of {language}, which is what this model translates from")
+    elif language and language not in ("zh", "ja") and chinese > len(texts) / 2:
+        warn(f"{template.name}: looks like Chinese or Japanese, but this model translates from {language}")
 
 
 def to_folder(jobs: Sequence[Job]) -> bool:
