@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged
+from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged, unexpected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from translate.storage.pypo import pofile, quoteforpo
@@ -118,6 +118,20 @@ def test_three_forms(files: Files) -> None:
     )
 
 
+def test_messages_without_words_are_copied(files: Files) -> None:
+    app = files.open("app.po", 'msgid "%d / %d"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n')
+    assert sentences(app) == [["a"]]
+    assert 'msgid "%d / %d"\nmsgstr "%d / %d"\n' in shouted(app)
+
+
+def test_a_file_for_another_language(files: Files) -> None:
+    files.open("app.po", CATALOGUE, target_language="de_AT")
+    assert files.warnings == []
+    files.open("app.po", CATALOGUE, target_language="fr")
+    (said,) = files.warnings
+    assert said.endswith("app.po:4: Language is 'de', but the model translates to 'fr'")
+
+
 def test_a_lost_placeholder(files: Files) -> None:
     said: list[str] = []
     app = files.open("app.po", 'msgid "Hello {name}!"\nmsgstr ""\n')
@@ -165,7 +179,7 @@ MESSAGE = st.lists(
 def test_any_message(messages: list[str], formatted: bool) -> None:
     flag = "#, c-format\n" if formatted else ""
     text = "\n".join(f'{flag}msgid {chr(10).join(quoteforpo(m))}\nmsgstr ""\n' for m in messages)
-    app = po.read(text, "a.po", "en", False)
+    app = po.read(text, "a.po", ("en", "de"), False, unexpected)
     assert [unit.target for unit in pofile(io.BytesIO(unchanged(app).encode())).units] == messages
     written = translated(app, swapped)
     found = [unit.target for unit in pofile(io.BytesIO(written.encode())).units]

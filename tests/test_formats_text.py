@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import pytest
 from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dynctx.formats import FORMATS, plain
@@ -103,6 +104,35 @@ def test_tsv_keeps_its_shape(files: Files) -> None:
     assert unchanged(corpus) == table
     written = replaced(corpus, {"One": "Ei\tns", "": "", "Three": "Drei"})
     assert written == table.replace("One", "Ei ns").replace("Three", "Drei")
+
+
+VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(VALUES, min_size=1, max_size=3),
+            st.dictionaries(VALUES.filter(lambda k: k not in ("id", "doc", "docid", "document", "doc_id")), VALUES),
+            st.booleans(),
+            st.sampled_from([None, 1]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_json_lines_come_back_as_they_were(files: Files, lines: list[Any]) -> None:
+    objects = [({**other, "sentences": texts}, ascii, indent) for texts, other, ascii, indent in lines]
+    separators = {None: (", ", ": "), 1: (" ,", "  :\t")}
+    written = [json.dumps(o, ensure_ascii=ascii, separators=separators[i]) for o, ascii, i in objects]
+    content = "\n\n".join(written) + "\n"
+    corpus = files.open("a.jsonl", content, output_suffix=".jsonl")
+    assert unchanged(corpus) == content
+    found = [json.loads(line) for line in translated(corpus, lambda text: f"<{text}>").split("\n") if line]
+    for line, document, (before, _, _) in zip(found, corpus.documents, objects):
+        assert line["sentences"] == [f"<{text}>" for text in document.sentences]
+        assert line.keys() == before.keys()
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,18 @@ def test_xliff_of_another_language(files: Files) -> None:
     files.open("app.xlf", XLIFF_1, source_language="zh")
     assert len(files.warnings) == 2
     assert "app.xlf:4: source-language is 'en-US', but the model translates from 'zh'" in files.warnings[0]
+    files.warnings.clear()
+    files.open("app.xlf", XLIFF_1, target_language="fr")
+    (said,) = files.warnings
+    assert "app.xlf:28: target-language is 'de-AT', but the model translates to 'fr'" in said
+
+
+def test_segments_without_words_are_copied(files: Files) -> None:
+    app = files.open("a.xlf", UNIT.format("42 <x id='1'/>"))
+    assert sentences(app) == [] and "<target>42 <x id='1'/></target>" in unchanged(app)
+    memory = "<tmx><tu><tuv xml:lang='en'><seg>{}</seg></tuv></tu><tu><tuv xml:lang='en'><seg>a</seg></tuv></tu></tmx>"
+    assert '<tuv xml:lang="de"><seg>42</seg></tuv>' in unchanged(files.open("a.tmx", memory.format("42")))
+    assert unchanged(files.open("a.tmx", memory.format(" "))).count("<tuv") == 3
 
 
 TMX = """<?xml version="1.0" encoding="utf-8"?>

@@ -84,7 +84,7 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
         case "tmx":
             template = tmx.read(text, name, languages, reading.again)
         case "po":
-            template = po.read(text, name, language, reading.again)
+            template = po.read(text, name, languages, reading.again, warn)
         case _:
             template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
     template.encoding = encoding

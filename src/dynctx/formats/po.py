@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
-from dynctx.formats.inline import Kind, Piece, line_break, single, text_piece
+from dynctx.formats.inline import Kind, Piece, Warn, line_break, single, text_piece
 from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
 from dynctx.formats.template import Builder, Passage, Template
+from dynctx.formats.xliff import primary
 from dynctx.formats.xml import VOID
 
 KEYWORD = re.compile(r"(\s*)(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?(\s*)(?=\")")
@@ -55,16 +56,26 @@ class Message:
         return next((field for field in self.fields if field.keyword == keyword), None)
 
 
-def read(text: str, name: str, language: str, again: bool) -> Template:
+def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Warn) -> Template:
     lines = lines_of(text)
     messages = messages_of(lines, name)
     if not messages:
         raise DynctxError(f'{at(name)}: holds no message (msgid "..." and msgstr "...")')
-    writer = Writer(Builder(name, "po", language), lines, again)
+    writer = Writer(Builder(name, "po", languages[0]), lines, again)
     for message in messages:
+        check_language(message, name, languages[1], warn)
         writer.message(message)
     writer.copy_until(len(lines))
     return writer.builder.template
+
+
+def check_language(message: Message, name: str, language: str, warn: Warn) -> None:
+    """The header, the translation of the empty text, may say the language of the file."""
+    source, header = message.one("msgid"), message.one("msgstr")
+    said = re.search(r"^Language: *(\w+)", header.text, re.MULTILINE) if header and source and not source.text else None
+    if said and language and primary(said[1]) != primary(language):
+        line = header.first + 1 if header else 1
+        warn(f"{at(name, line)}: Language is {said[1]!r}, but the model translates to {language!r}")
 
 
 def messages_of(lines: list[str], name: str) -> list[Message]:

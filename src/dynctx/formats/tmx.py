@@ -62,7 +62,7 @@ def translate_unit(writer: Writer, unit: Element, source: str, target: str) -> N
     file = writer.file
     done = written is not None and xml.has_text(file.content(written[1]))
     passage = writer.passage(read[1], needed=writer.again or not done)
-    if (done and not writer.again) or not passage.sentences:
+    if (done and not writer.again) or not xml.has_text(file.content(read[1])):
         return
     if written is not None:
         writer.replace(written[1], passage)

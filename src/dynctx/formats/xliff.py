@@ -41,14 +41,14 @@ def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Wa
         builder.literal("\ufeff")
     writer = Writer(builder, file, TAGS_2 if two else TAGS_1, again)
     if two:
-        check_language(root, "srcLang", languages[0], name, warn)
+        check_languages(root, "srcLang", "trgLang", languages, name, warn)
         writer.add_language(root, "trgLang", languages[1])
     for document in root.children:
         if document.name != "file" or document.space != root.space:
             continue
         builder.new_document(document.attributes.get("original") or document.attributes.get("id"))
         if not two:
-            check_language(document, "source-language", languages[0], name, warn)
+            check_languages(document, "source-language", "target-language", languages, name, warn)
             writer.add_language(document, "target-language", languages[1])
         for segment in segments_of(document, two):
             writer.segment(segment)
@@ -56,10 +56,13 @@ def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Wa
     return builder.template
 
 
-def check_language(element: Element, attribute: str, language: str, name: str, warn: Warn) -> None:
-    said = element.attributes.get(attribute, "")
-    if said and language and primary(said) != primary(language):
-        warn(f"{at(name, element.line)}: {attribute} is {said!r}, but the model translates from {language!r}")
+def check_languages(
+    element: Element, source: str, target: str, languages: tuple[str, str], name: str, warn: Warn
+) -> None:
+    for attribute, language, way in zip((source, target), languages, ("from", "to")):
+        said = element.attributes.get(attribute, "")
+        if said and language and primary(said) != primary(language):
+            warn(f"{at(name, element.line)}: {attribute} is {said!r}, but the model translates {way} {language!r}")
 
 
 def primary(language: str) -> str:
@@ -113,7 +116,7 @@ class Writer:
         source, target, file = segment.source, segment.target, self.file
         done = target is not None and xml.has_text(file.content(target)) and segment.state not in NOT_YET
         passage = self.passage(source, needed=self.again or not done)
-        if (done and not self.again) or not passage.sentences:
+        if (done and not self.again) or not xml.has_text(file.content(source)):
             return
         if target is not None:
             self.replace(target, passage)
