@@ -128,6 +128,38 @@ def test_kept_pieces_are_found_again() -> None:
     assert twice.dressed("%s von %s", unexpected) == "%s von %s"
 
 
+@pytest.mark.parametrize(
+    ("piece", "translation", "expected"),
+    [
+        (kept("`a`", "a"), "An a denkt man", "An `a` denkt man"),  # a word of its own
+        (kept("`-i`", "-i"), "mit -include und -i", "mit -include und `-i`"),
+        (kept("`Worker`", "Worker"), "Alle Workers", "Alle `Worker`s"),  # a part of a word, if there is nothing better
+        (kept("`node`", "node"), "node_modules in node", "node_modules in `node`"),
+        (kept("%s"), "mit %sx", "mit %sx"),
+    ],
+)
+def test_kept_pieces_and_words(piece: Piece, translation: str, expected: str) -> None:
+    assert sentence("Some ", piece, " here").dressed(translation, unexpected) == expected
+
+
+def test_the_longer_piece_is_found_first() -> None:
+    both = sentence(kept("`get`", "get"), " and ", kept("`get.py`", "get.py"))
+    assert both.dressed("get.py wie GET", unexpected) == "`get.py` wie `get`"
+
+
+def test_a_short_piece_is_not_looked_for_in_words() -> None:
+    said: list[str] = []
+    assert sentence("Use ", kept("`a`", "a"), " here").dressed("Nimm das", said.append) == "Nimm das `a`"
+    assert len(said) == 1
+
+
+def test_marks_around_a_kept_piece_go_with_it() -> None:
+    both = sentence(B, "URL", B_END, " or ", EM, kept("`URL`", "URL"), EM_END, " here, please, at last")
+    assert both.dressed("Bitte hier am Ende URL oder URL", unexpected) == (
+        "Bitte hier am Ende <i>`URL`</i> oder <b>URL</b>"
+    )
+
+
 def test_a_lost_piece_is_put_at_the_end_with_a_warning() -> None:
     said: list[str] = []
     one = sentence("Copy ", kept("%s"), " to ", kept("%(dir)s"), " now")

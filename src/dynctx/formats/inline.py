@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 from typing import NamedTuple
 
-from dynctx.formats.placing import Finder, Span, break_place, nearest_like
+from dynctx.formats.placing import Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
 
@@ -121,19 +122,20 @@ class Sentence:
         return round(place * len(translation) / max(len(self.text), 1))
 
     def _find_kept(self, finder: Finder) -> tuple[list[Span], list[str]]:
+        """Where they are found, and those that are lost; the longest first, lest a part of it be taken for another."""
         found: list[Span] = []
-        lost: list[str] = []
-        place = 0
-        for piece in self.pieces:
+        lost: list[tuple[int, str]] = []
+        places = list(accumulate((len(piece.text) for piece in self.pieces), initial=0))
+        for place, piece in sorted(zip(places, self.pieces), key=lambda item: -len(item[1].text)):
             if piece.kind is Kind.KEPT or (piece.kind is Kind.TEXT and piece.raw != piece.text):
                 wanted = self._scaled(place, finder.translation)
-                span = finder.take(piece.text, wanted, exactly=piece.kind is Kind.TEXT)
+                joined = inside_word(self.text, place), inside_word(self.text, place + len(piece.text))
+                span = finder.take(piece.text, wanted, joined, exactly=piece.kind is Kind.TEXT)
                 if span is not None:
                     found.append(Span(*span, piece.raw))
                 elif piece.kind is Kind.KEPT:
-                    lost.append(piece.raw)
-            place += len(piece.text)
-        return found, lost
+                    lost.append((place, piece.raw))
+        return found, [raw for _, raw in sorted(lost)]
 
     def _find_breaks(self, finder: Finder) -> list[Span]:
         """Line breaks in order, each with a place of its own; one for which there is none is left out."""
@@ -158,10 +160,19 @@ class Sentence:
         for number, mark in enumerate(marks):
             if mark.piece.kind is Kind.OPEN and mark.partner is not None:
                 wanted = self._scaled(mark.place, finder.translation)
-                span = finder.whole(self.text, mark.place, marks[mark.partner].place, wanted)
+                end = marks[mark.partner].place
+                span = finder.content(self.text, mark.place, end, wanted, self._has_kept(mark.place, end))
                 if span is not None:
                     moved[number], moved[mark.partner] = span
         return moved if nested(marks, moved) else places
+
+    def _has_kept(self, start: int, end: int) -> bool:
+        place = 0
+        for piece in self.pieces:
+            if piece.kind is Kind.KEPT and start <= place < end:
+                return True
+            place += len(piece.text)
+        return False
 
     def _in_order(self, marks: list[Mark], finder: Finder) -> list[int]:
         places: list[int] = []

@@ -100,7 +100,9 @@ class Writer:
         for offset, text in enumerate(content):
             number = first + offset
             start = self.column if (number, offset) == (self.line, 0) else 0
-            found = self.lines[number].find(text, start) if number < len(self.lines) else -1
+            line = self.lines[number] if number < len(self.lines) else ""
+            # cells come one after the other; other text is the last of its line, after numbers and quote marks
+            found = line.find(text, start) if cell else line.rfind(text, start)
             if found < 0:
                 return  # written otherwise than read; it stays as it is
             places.append((number, found, found + len(text)))

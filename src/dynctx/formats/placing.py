@@ -30,12 +30,12 @@ class Finder:
     def __init__(self, translation: str) -> None:
         self.translation = translation
         self.taken = bytearray(len(translation))
-        self._found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
+        self._found: dict[tuple[str, tuple[bool, bool] | None], list[tuple[int, int]]] = {}
 
-    def take(self, text: str, wanted: int, exactly: bool) -> tuple[int, int] | None:
-        """The free occurrence nearest to `wanted`."""
-        spans = self.occurrences(text, exactly)
-        for start, end in outward_spans(spans, wanted):
+    def take(self, text: str, wanted: int, joined: tuple[bool, bool], exactly: bool) -> tuple[int, int] | None:
+        """The free occurrence nearest to `wanted`. joined: whether it is a part of a word, at its start and its end."""
+        found = self.exact(text) if exactly else self.alike(text, joined)
+        for start, end in outward_spans(found, wanted):
             if self.free(start, end):
                 self.taken[start:end] = b"\1" * (end - start)
                 return start, end
@@ -44,24 +44,48 @@ class Finder:
     def free(self, start: int, end: int) -> bool:
         return self.taken.find(1, start, end) < 0
 
-    def occurrences(self, text: str, exactly: bool) -> list[tuple[int, int]]:
-        """As it is, else with other case or spacing (`% S` for `%s`), in order; they may overlap."""
-        if (text, exactly) not in self._found:
-            found = matches(re.escape(text), self.translation)
-            loose = r"\s*".join(re.escape(character) for character in text if not character.isspace())
-            if not found and loose and not exactly:
-                found = matches(f"(?i:{loose})", self.translation)
-            self._found[text, exactly] = found
-        return self._found[text, exactly]
+    def exact(self, text: str) -> list[tuple[int, int]]:
+        """In order; they may overlap."""
+        key = (text, None)
+        if key not in self._found:
+            self._found[key] = matches(re.escape(text), self.translation)
+        return self._found[key]
 
-    def whole(self, source: str, start: int, end: int, wanted: int) -> tuple[int, int] | None:
-        """The nearest place where source[start:end] occurs, not as a part of a word unless it is one there."""
-        content = source[start:end]
-        if not any(character.isalnum() for character in content):
+    def alike(self, text: str, joined: tuple[bool, bool]) -> list[tuple[int, int]]:
+        """As it is, else with other case or spacing (`% S` for `%s`); inside a longer word only as a last resort, and
+        if it is long enough or special enough to be no coincidence there."""
+        key = (text, joined)
+        if key not in self._found:
+            letters = r"\s*".join(re.escape(character) for character in text if not character.isspace())
+            loose = matches(f"(?i:{letters})", self.translation) if letters else []
+            anywhere = len(text) > 2 or text[:1] in "%{$"
+            self._found[key] = (
+                self.whole(self.exact(text), joined)
+                or self.whole(loose, joined)
+                or (anywhere and (self.exact(text) or loose))
+                or []
+            )
+        return self._found[key]
+
+    def whole(self, spans: list[tuple[int, int]], joined: tuple[bool, bool]) -> list[tuple[int, int]]:
+        """Those that are no part of a word, except at the ends where the source is one too."""
+        return [
+            span
+            for span in spans
+            if all(allowed or not inside_word(self.translation, place) for place, allowed in zip(span, joined))
+        ]
+
+    def content(self, source: str, start: int, end: int, wanted: int, has_kept: bool) -> tuple[int, int] | None:
+        """The nearest place where source[start:end] occurs, not as a part of a word unless it is one there.
+
+        has_kept: whether there is a kept piece in it; then it is where that was found, else where none was.
+        """
+        text = source[start:end]
+        if not any(map(str.isalnum, text)):
             return None
-        part = inside_word(source, start), inside_word(source, end)
-        for a, b in outward_spans(self.occurrences(content, exactly=True), wanted):
-            if (part[0] or not inside_word(self.translation, a)) and (part[1] or not inside_word(self.translation, b)):
+        joined = inside_word(source, start), inside_word(source, end)
+        for a, b in outward_spans(self.whole(self.exact(text), joined), wanted):
+            if self.free(a, b) != has_kept:
                 return a, b
         return None
 
@@ -94,9 +118,8 @@ def outward_spans(spans: list[tuple[int, int]], wanted: int) -> Iterator[tuple[i
 
 
 def inside_word(text: str, place: int) -> bool:
-    if not 0 < place < len(text) or not (text[place - 1].isalnum() and text[place].isalnum()):
-        return False
-    return not (CJK.match(text[place - 1]) or CJK.match(text[place]))
+    around = text[place - 1 : place + 1] if 0 < place < len(text) else ""
+    return len(around) == 2 and all(c.isalnum() or c == "_" for c in around) and not CJK.search(around)
 
 
 def nearest_like(
