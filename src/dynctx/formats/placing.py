@@ -30,15 +30,16 @@ class Finder:
     def __init__(self, translation: str) -> None:
         self.translation = translation
         self.taken = bytearray(len(translation))
-        self._found: dict[tuple[str, tuple[bool, bool] | None], list[tuple[int, int]]] = {}
+        self._exact: dict[str, list[tuple[int, int]]] = {}
+        self._alike: dict[tuple[str, tuple[bool, bool]], list[list[tuple[int, int]]]] = {}
 
     def take(self, text: str, wanted: int, joined: tuple[bool, bool], exactly: bool) -> tuple[int, int] | None:
         """The free occurrence nearest to `wanted`. joined: whether it is a part of a word, at its start and its end."""
-        found = self.exact(text) if exactly else self.alike(text, joined)
-        for start, end in outward_spans(found, wanted):
-            if self.free(start, end):
-                self.taken[start:end] = b"\1" * (end - start)
-                return start, end
+        for found in [self.exact(text)] if exactly else self.alike(text, joined):
+            for start, end in outward_spans(found, wanted):
+                if self.free(start, end):
+                    self.taken[start:end] = b"\1" * (end - start)
+                    return start, end
         return None
 
     def free(self, start: int, end: int) -> bool:
@@ -46,26 +47,21 @@ class Finder:
 
     def exact(self, text: str) -> list[tuple[int, int]]:
         """In order; they may overlap."""
-        key = (text, None)
-        if key not in self._found:
-            self._found[key] = matches(re.escape(text), self.translation)
-        return self._found[key]
+        if text not in self._exact:
+            self._exact[text] = matches(re.escape(text), self.translation)
+        return self._exact[text]
 
-    def alike(self, text: str, joined: tuple[bool, bool]) -> list[tuple[int, int]]:
-        """As it is, else with other case or spacing (`% S` for `%s`); inside a longer word only as a last resort, and
-        if it is long enough or special enough to be no coincidence there."""
-        key = (text, joined)
-        if key not in self._found:
+    def alike(self, text: str, joined: tuple[bool, bool]) -> list[list[tuple[int, int]]]:
+        """The best first: as it is, with other case or spacing (`% S` for `%s`), inside a longer word if the text is
+        long enough or special enough to be no coincidence there."""
+        if (text, joined) not in self._alike:
             letters = r"\s*".join(re.escape(character) for character in text if not character.isspace())
             loose = matches(f"(?i:{letters})", self.translation) if letters else []
-            anywhere = len(text) > 2 or text[:1] in "%{$"
-            self._found[key] = (
-                self.whole(self.exact(text), joined)
-                or self.whole(loose, joined)
-                or (anywhere and (self.exact(text) or loose))
-                or []
-            )
-        return self._found[key]
+            found = [self.whole(self.exact(text), joined), self.whole(loose, joined)]
+            if len(text) > 2 or text[:1] in "%{$":
+                found += [self.exact(text), loose]
+            self._alike[text, joined] = found
+        return self._alike[text, joined]
 
     def whole(self, spans: list[tuple[int, int]], joined: tuple[bool, bool]) -> list[tuple[int, int]]:
         """Those that are no part of a word, except at the ends where the source is one too."""
