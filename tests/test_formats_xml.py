@@ -268,7 +268,7 @@ CONTENT = st.recursive(
     st.sampled_from(
         ["a word", " ", "One. Two.", "&amp;", "&#160;", "<x id='1'/>", "<ph id='2'>&lt;b></ph>", "<!-- c -->"]
     )
-    | st.sampled_from(["<![CDATA[<i>x</i> & y]]>", "\n   ", "{name}", "&lt;b&gt;", "中。文"]),
+    | st.sampled_from(["<![CDATA[<i>x</i> &\n y]]>", "\n   ", "{name}", "&lt;b&gt;", "中。文"]),
     lambda inner: st.lists(inner, max_size=4).map("".join) | inner.map(lambda text: f"<g id='3'>{text}</g>"),
     max_leaves=10,
 )

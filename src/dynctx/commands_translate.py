@@ -18,6 +18,7 @@ from dynctx.files import atomic_write, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
+from dynctx.formats.xliff import primary
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
@@ -79,7 +80,7 @@ def translate_files(
                 model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
             )
     else:
-        warn("nothing to translate: every entry has a translation; --again translates it once more")
+        warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
     if explain is not None:
         names = [template.name for template in templates for _ in template.groups] if len(jobs) > 1 else None
         with atomic_write(explain) as file:
@@ -191,9 +192,9 @@ def check_script(template: Template, language: str) -> None:
     """The easiest mistake: a file in a language that the model does not know."""
     texts = [sentence for document in template.documents for sentence in document.sentences]
     chinese = sum(map(is_chinese, texts))
-    if language in ("zh", "ja") and texts and not chinese:
+    if primary(language) in ("zh", "ja") and texts and not chinese:
         warn(f"{template.name}: has no word of {language}, which is what this model translates from")
-    elif language and language not in ("zh", "ja") and chinese > len(texts) / 2:
+    elif language and primary(language) not in ("zh", "ja") and chinese > len(texts) / 2:
         warn(f"{template.name}: looks like Chinese or Japanese, but this model translates from {language}")
 
 

@@ -206,11 +206,13 @@ def shown(content: str) -> str:
 
 
 def spelled(text: str) -> list[Piece]:
-    """Text, with what cannot stand so in XML as pieces of their own."""
+    """Text, with line ends and what cannot stand so in XML as pieces of their own."""
     pieces = []
-    for part in re.split(r"([&<])", text):
-        if part:
-            pieces.append(text_piece(part) if part not in "&<" else Piece(Kind.TEXT, escape(part), part))
+    for part in re.split(r"([&<]|(?<![ \t\r])[ \t\r]*+\n\s*+)", text):
+        if part in ("&", "<"):
+            pieces.append(Piece(Kind.TEXT, escape(part), part))
+        elif part:
+            pieces.append(line_break(part) if "\n" in part else text_piece(part))
     return pieces
 
 
