@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tiny_runs import Ended, train_here, write_config, write_corpus
 
-from dynctx import bench, cli, commands
+from dynctx import bench, cli, commands, commands_translate
 from dynctx.config import load_config
 from dynctx.documents import Document
 from dynctx.files import atomic_write
@@ -82,7 +82,7 @@ def test_every_command_has_help(run: Run) -> None:
         assert ended.code == 0 and "Usage: " in ended.out and ended.err == ""
 
 
-@pytest.mark.parametrize("arguments", [["tarin"], ["train"], ["translate", "x"], ["info", "a", "--nope"]])
+@pytest.mark.parametrize("arguments", [["tarin"], ["train"], ["translate"], ["info", "a", "--nope"]])
 def test_wrong_usage(arguments: list[str], run: Run) -> None:
     ended = run(*arguments)
     assert ended.code == 2 and "Usage: " in ended.err and "Traceback" not in ended.err
@@ -208,7 +208,9 @@ def test_translate_keeps_lines(run: Run, trained: Path, text: Path, tmp_path: Pa
 
 def test_translate_keeps_every_blank_line(run: Run, trained: Path) -> None:
     ended = run("translate", "-", "-m", trained, stdin=b"\n\nthe cat sees the dog\r\n \t\n\nbig red house\n\n")
-    assert [bool(line) for line in ended.out.split("\n")] == [False, False, True, False, False, True, False, False]
+    lines = ended.out.split("\n")
+    assert [bool(line.strip()) for line in lines] == [False, False, True, False, False, True, False, False]
+    assert lines[2].endswith("\r") and lines[3] == " \t"  # nothing but the text changes
 
 
 def test_translate_several_files(run: Run, trained: Path, text: Path, tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_empty_translations_keep_their_line(
         translated = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, found)]
         return translated, [[Choice((), {}, None)] * len(d.sentences) for d in documents]
 
-    monkeypatch.setattr(commands, "translate_and_explain", nothing)
+    monkeypatch.setattr(commands_translate, "translate_and_explain", nothing)
     ended = run("translate", text, "-m", trained)
     assert (ended.code, ended.out) == (0, "A\n\n\nC\n")
     assert ended.err.startswith("dynctx: 1 translations are empty lines") and ".jsonl" in ended.err

@@ -31,6 +31,17 @@ SelectorName = Annotated[
     typer.Option("--selector", help="none, full, previous N, probability-first, ...; default: as trained."),
 ]
 
+ModelFolder = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--model", "-m", help="Model folder; default: the one that comes with dynctx."),
+]
+FormatName = Annotated[
+    str, typer.Option(help="txt, md, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
+]
+Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
+Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]
+SceneGap = Annotated[float, typer.Option(help="Subtitles: seconds without one that start a new document.")]
+
 
 def main() -> None:
     """Run a command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
@@ -104,9 +115,12 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 @app.command()
 def translate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents to translate.")],
-    model: Annotated[Path, typer.Option("--model", "-m", help="Model folder.")],
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,  # noqa: UP045
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders; - is standard input.")],
+    model: ModelFolder = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="A file, or a folder for several; default: standard output."),
+    ] = None,
     beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
     batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations from the model instead.")] = False,
@@ -117,26 +131,57 @@ def translate(
     ] = False,
     selector: SelectorName = None,
     explain: Annotated[Optional[Path], typer.Option(help="Write the context of each sentence here (.jsonl).")] = None,  # noqa: UP045
+    format: FormatName = "auto",
+    split: Split = False,
+    column: Column = None,
+    scene_gap: SceneGap = 7.0,
+    again: Annotated[
+        bool, typer.Option("--again", help="XLIFF, TMX, PO: also translate what has a translation.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate documents, line by line in their order."""
-    from dynctx.commands import translate_files
+    """Translate text, Markdown, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
+    from dynctx.commands_translate import translate_files
 
-    translate_files(files, model, output, beam, batch, sample, temperature, seed, int8, device, selector, explain)
+    translate_files(
+        files,
+        model,
+        output,
+        beam=beam,
+        batch=batch,
+        sample=sample,
+        temperature=temperature,
+        seed=seed,
+        int8=int8,
+        device=device,
+        selector=selector,
+        explain=explain,
+        format=format,
+        split=split,
+        column=column,
+        scene_gap=scene_gap,
+        again=again,
+    )
 
 
 @app.command()
 def select(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Documents.")],
-    model: Annotated[Path, typer.Option("--model", "-m", help="Model folder.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files; - is standard input.")],
+    model: ModelFolder = None,
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Where to write; default: stdout.")] = None,  # noqa: UP045
     selector: SelectorName = None,
+    format: FormatName = "auto",
+    split: Split = False,
+    column: Column = None,
+    scene_gap: SceneGap = 7.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Show which earlier sentences each sentence would be translated with, as JSON lines."""
-    from dynctx.commands import select_context
+    from dynctx.commands_translate import select_context
 
-    select_context(files, model, output, selector, device)
+    select_context(
+        files, model, output, selector, device, format=format, split=split, column=column, scene_gap=scene_gap
+    )
 
 
 @app.command()
@@ -214,7 +259,7 @@ def bench(
     run(threads, repeats)
 
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")]
 SplitName = Annotated[
     str, typer.Argument(metavar="SPLIT", help="dev, or the name of a test set of the model's config.")
 ]
@@ -229,7 +274,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def contrast(
-    model: ModelFolder,
+    model: ModelArgument,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Contrastive sets (docs/evaluation.md).")],
     selector: SelectorName = None,
     items: Annotated[Optional[Path], typer.Option(help="Write the scores of every item here (.jsonl).")] = None,  # noqa: UP045
@@ -260,7 +305,7 @@ def contrast_build(
 
 @app.command()
 def oracle(
-    model: ModelFolder,
+    model: ModelArgument,
     split: SplitName,
     data: DataFolder = None,
     criterion: Annotated[str, typer.Option(help="What the best subset is best by: reward or bleu.")] = "reward",
@@ -282,7 +327,7 @@ def oracle(
 
 @app.command("context-use")
 def context_use(
-    model: ModelFolder,
+    model: ModelArgument,
     split: SplitName,
     data: DataFolder = None,
     beam: Beam = None,
@@ -303,7 +348,7 @@ def context_use(
 
 @app.command("empty-context")
 def empty_context(
-    model: ModelFolder,
+    model: ModelArgument,
     split: SplitName,
     data: DataFolder = None,
     annotation: Annotated[Optional[Path], typer.Option(help="File that 'dynctx annotate read' wrote.")] = None,  # noqa: UP045
@@ -388,7 +433,7 @@ def compare(
 
 @app.command()
 def report(
-    model: ModelFolder,
+    model: ModelArgument,
     split: SplitName,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page (.html); figures go beside it.")],
     data: DataFolder = None,

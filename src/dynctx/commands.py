@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,13 +13,10 @@ import torch
 
 from dynctx.config import Config, DecodingConfig, load_config, to_dict
 from dynctx.devices import pick_device
-from dynctx.document_formats import SPACES, sentence_of
-from dynctx.documents import HEAD_LINES, Document, detect_format, read_documents, write_jsonl
+from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError
-from dynctx.files import atomic_write, read_lines, split_suffixes
-from dynctx.linear import to_int8
 from dynctx.model_folder import Model, build_scorer, find_model, join, load_model
-from dynctx.pipeline import Choice, select_documents, translate_and_explain, translate_documents
+from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
 from dynctx.translators import build_translator
@@ -50,77 +46,22 @@ def label_corpus(config: Config) -> None:
         label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)
 
 
-def translate_files(
-    files: Sequence[Path],
-    folder: Path,
-    output: Path | None,
-    beam: int | None,
-    batch: int | None,
-    sample: bool,
-    temperature: float,
-    seed: int,
-    int8: bool,
-    device: str,
-    selector: str | None = None,
-    explain: Path | None = None,
-) -> None:
-    """Read everything before translating anything, and write only when all is done."""
-    texts = [Text.read(str(file)) for file in files]
-    documents = [document for text in texts for document in text.documents]
-    model = load_model(folder, pick_device(device))
-    decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
-    if temperature <= 0:
-        raise DynctxError(f"temperature must be above 0, not {temperature:g}")
-    decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
-    if int8:
-        if model.device.type != "cpu":
-            raise DynctxError("--int8 is for the CPU; add --device cpu")
-        to_int8(model.translator)
-    torch.manual_seed(seed)
-    with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
-        translated, choices = translate_and_explain(
-            model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
-        )
-    if explain is not None:
-        with atomic_write(explain) as file:
-            file.writelines(f"{line}\n" for line in explained(documents, choices, translated))
-    if output is not None and split_suffixes(output)[0] == ".jsonl":
-        write_jsonl(translated, output)
-        return
-    found = iter(translated)
-    content = "\n".join(text.laid_out([next(found) for _ in text.documents]) for text in texts)
-    if output is None:
-        sys.stdout.write(content)
-    else:
-        with atomic_write(output) as file:
-            file.write(content)
-
-
-def select_context(files: Sequence[Path], folder: Path, output: Path | None, selector: str | None, device: str) -> None:
-    """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
-    documents = [document for file in files for document in Text.read(str(file)).documents]
-    model = load_model(folder, pick_device(device))
-    with precision(model.device):
-        choices = select_documents(model, documents, selector_of(model, selector))
-    lines = [f"{line}\n" for line in explained(documents, choices)]
-    if output is None:
-        sys.stdout.writelines(lines)
-    else:
-        with atomic_write(output) as file:
-            file.writelines(lines)
-
-
 def selector_of(model: Model, name: str | None) -> Any:
     return model.selector if name is None else model.choose(name)
 
 
 def explained(
-    documents: Sequence[Document], choices: list[list[Choice]], translated: Sequence[Document] | None = None
+    documents: Sequence[Document],
+    choices: list[list[Choice]],
+    translated: Sequence[Document] | None = None,
+    files: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """A JSON line for each sentence, in order."""
+    """A JSON line for each sentence, in order. files: the file that each document is from."""
     for number, (document, chosen) in enumerate(zip(documents, choices)):
         for place, (sentence, choice) in enumerate(zip(document.sentences, chosen)):
             record: dict[str, Any] = {"document": document.id, "sentence": place + 1, "text": sentence}
+            if files is not None:
+                record = {"file": files[number], **record}
             if translated is not None:
                 record["translation"] = translated[number].sentences[place]
             record["selected"] = list(choice.selected)
@@ -133,35 +74,6 @@ def explained(
             if choice.non is not None:
                 record["non"] = round(choice.non, 6)
             yield json.dumps(record, ensure_ascii=False)
-
-
-@dataclasses.dataclass
-class Text:
-    """The documents of a file and, of plain text, its lines: a translation has the same lines as its source."""
-
-    documents: list[Document]
-    lines: list[str] | None
-
-    @classmethod
-    def read(cls, path: str) -> Text:
-        if path == "-":  # is read twice, as any file
-            sys.stdin = io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()))
-        lines = list(read_lines(path))
-        if path == "-":
-            sys.stdin.buffer.seek(0)
-        plain = detect_format(path, lines[:HEAD_LINES]) == "blank"
-        return cls(list(read_documents(path)), lines if plain else None)
-
-    def laid_out(self, translated: Sequence[Document]) -> str:
-        """Translations line by line, with the blank lines of the source (without its lines: one between documents)."""
-        sentences = [[sentence_of(sentence) for sentence in document.sentences] for document in translated]
-        empty = sum(not sentence for document in sentences for sentence in document)
-        if empty:
-            warn(f"{empty} translations are empty lines, not borders of documents; write .jsonl to tell them apart")
-        if self.lines is None:
-            return "\n".join("".join(f"{sentence}\n" for sentence in document) for document in sentences)
-        found = iter([sentence for document in sentences for sentence in document])
-        return "".join(f"{next(found) if line.strip(SPACES) else ''}\n" for line in self.lines)
 
 
 def warn(text: str) -> None:

@@ -96,7 +96,7 @@ def tsv(lines: Iterator[str], path: str, column: str | None, document_column: st
     if not header:
         return iter(())
     names = [name.strip(SPACES) for name in header.split("\t")]
-    text, document = _choose_columns(names, column, document_column, at(path, 1))
+    text, document = choose_columns(names, column, document_column, at(path, 1))
     if document is None:
         raise _no_document_column(names, at(path, 1))
     text_index, document_index = names.index(text), names.index(document)
@@ -129,7 +129,7 @@ def jsonl(lines: Iterable[str], path: str, column: str | None, document_column: 
         where = at(path, number)
         entry = _json_object(line, where)
         if text is None:  # the first object decides for all
-            text, document = _choose_columns(list(entry), column, document_column, where)
+            text, document = choose_columns(list(entry), column, document_column, where)
         value = _value(entry, text, where)
         if isinstance(value, list):
             if block:
@@ -277,7 +277,7 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
 
 
-def _choose_columns(
+def choose_columns(
     names: list[str], column: str | None, document_column: str | None, where: str
 ) -> tuple[str, str | None]:
     """The column of the text and that of the document id, from what was asked for and what there is."""

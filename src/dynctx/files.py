@@ -22,6 +22,7 @@ from dynctx.errors import DynctxError, at
 StrPath = str | os.PathLike[str]
 
 BOM = "\ufeff"
+DAMAGE = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)  # of a packed file
 
 
 def split_suffixes(path: StrPath) -> tuple[str, str]:
@@ -50,17 +51,28 @@ def read_lines(path: StrPath) -> Iterator[str]:
                 # Concatenated files carry byte order marks in the middle too, hence on every line.
                 yield line.decode("utf-8").rstrip("\r\n").lstrip(BOM)
     except UnicodeDecodeError as error:
-        raise DynctxError(
-            f"{at(display_name(path), number)}: not UTF-8: byte 0x{line[error.start]:02x} at byte offset "
-            f"{error.start} of the line; convert the file to UTF-8 (or name it .xz or .gz if it is packed)"
-        ) from None
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise DynctxError(
-            f"{at(display_name(path))}: damaged archive, unreadable after line {number} ({error}); "
-            "fetch or compress the file again"
-        ) from None
+        raise not_utf8(display_name(path), number, line[error.start], error.start) from None
+    except DAMAGE as error:
+        raise _damaged(path, f" after line {number}", error) from None
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def read_bytes(path: StrPath) -> bytes:
+    """All of a file, unpacked."""
+    try:
+        with _open_bytes(path) as file:
+            return file.read()
+    except DAMAGE as error:
+        raise _damaged(path, "", error) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """A file that appears whole or not at all, packed as its suffix says."""
+    with atomic_write(path, "wb") as file, _packed(file, split_suffixes(path)[1]) as packed:
+        packed.write(data)
 
 
 @contextmanager
@@ -77,6 +89,19 @@ def _open_bytes(path: StrPath) -> Iterator[IO[bytes]]:
     else:
         with open(name, "rb") as file:
             yield file
+
+
+def not_utf8(name: str, line: int, byte: int, offset: int) -> DynctxError:
+    return DynctxError(
+        f"{at(name, line)}: not UTF-8: byte 0x{byte:02x} at byte offset {offset} of the line; "
+        "convert the file to UTF-8 (or name it .xz or .gz if it is packed)"
+    )
+
+
+def _damaged(path: StrPath, where: str, error: Exception) -> DynctxError:
+    return DynctxError(
+        f"{at(display_name(path))}: damaged archive, unreadable{where} ({error}); fetch or compress the file again"
+    )
 
 
 def _unreadable(path: StrPath, error: OSError) -> DynctxError:

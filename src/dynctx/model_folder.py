@@ -28,6 +28,8 @@ from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
 
+SHIPPED = "tvsub-zh-en"
+
 
 @dataclass
 class Model:
@@ -173,9 +175,24 @@ def find_model(folder: str | Path) -> Path:
     raise DynctxError(f"{at(folder)}: no model here (a model folder holds config.yaml and model.safetensors)")
 
 
+def default_model() -> Path:
+    """The model that comes with dynctx: beside the package, or in the repository that it is installed from."""
+    package = Path(__file__).parent
+    for place in (package / "models" / SHIPPED, package.parents[1] / "models" / SHIPPED):
+        if (place / "config.yaml").exists():
+            return place
+    raise DynctxError(f"no model: the one that comes with dynctx (models/{SHIPPED}) is not here; name one with --model")
+
+
+def read_config(folder: str | Path) -> Config:
+    """How a model is built and what its languages are, without its weights."""
+    place = find_model(folder) / "config.yaml"
+    return parse_config(read_yaml(place), where=at(place))
+
+
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     place = find_model(folder)
-    config = parse_config(read_yaml(place / "config.yaml"), where=at(place / "config.yaml"))
+    config = read_config(place)
     source, target = load_subwords(place)
     translator = build_translator(config.model, len(source), len(target))
     scorer = build_scorer(config)

@@ -1,0 +1,234 @@
+"""`dynctx translate` and `dynctx select`: files in, files out."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from dynctx.commands import bar, changed, explained, precision, selector_of, warn
+from dynctx.config import Config
+from dynctx.devices import pick_device
+from dynctx.documents import Document, write_jsonl
+from dynctx.errors import DynctxError, at
+from dynctx.files import atomic_write, split_suffixes, write_bytes
+from dynctx.formats import SUFFIXES, Reading, open_file
+from dynctx.formats.sentences import is_chinese
+from dynctx.formats.template import Template
+from dynctx.formats.xliff import primary
+from dynctx.linear import to_int8
+from dynctx.model_folder import Model, default_model, load_model, read_config
+from dynctx.pipeline import Choice, select_documents, translate_and_explain
+
+LINES = ("txt", "jsonl")  # formats whose files can stand one after the other
+
+
+@dataclasses.dataclass
+class Job:
+    """A file to read and where its translation goes; None is standard output."""
+
+    path: str
+    output: Path | None
+
+
+def translate_files(
+    files: Sequence[Path],
+    folder: Path | None,
+    output: Path | None,
+    *,
+    beam: int | None = None,
+    batch: int | None = None,
+    sample: bool = False,
+    temperature: float = 1.0,
+    seed: int = 1,
+    int8: bool = False,
+    device: str = "auto",
+    selector: str | None = None,
+    explain: Path | None = None,
+    format: str = "auto",
+    split: bool = False,
+    column: str | None = None,
+    scene_gap: float = 7.0,
+    again: bool = False,
+) -> None:
+    """Read everything before translating anything, and write only when all is done."""
+    folder = folder or default_model()
+    config = read_config(folder)
+    jobs = planned(files, output)
+    reading = reading_for(config, format, split, column, scene_gap, again)
+    templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
+    check_outputs(jobs, templates)
+    for template in templates:
+        check_script(template, config.data.source_language)
+    documents = [document for template in templates for document in template.documents]
+    decoding = changed(config.decoding, beam=beam, batch_sentences=batch)
+    if temperature <= 0:
+        raise DynctxError(f"temperature must be above 0, not {temperature:g}")
+    decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
+    model = load_model(folder, pick_device(device))
+    if int8:
+        make_int8(model)
+    translated: list[Document] = []
+    choices: list[list[Choice]] = []
+    if documents:
+        torch.manual_seed(seed)
+        with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
+            translated, choices = translate_and_explain(
+                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
+            )
+    else:
+        warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
+    if explain is not None:
+        names = [template.name for template in templates for _ in template.groups] if len(jobs) > 1 else None
+        with atomic_write(explain) as file:
+            file.writelines(f"{line}\n" for line in explained(documents, choices, translated, names))
+    write_all(jobs, templates, translated)
+
+
+def select_context(
+    files: Sequence[Path],
+    folder: Path | None,
+    output: Path | None,
+    selector: str | None,
+    device: str,
+    *,
+    format: str = "auto",
+    split: bool = False,
+    column: str | None = None,
+    scene_gap: float = 7.0,
+) -> None:
+    """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
+    folder = folder or default_model()
+    reading = reading_for(read_config(folder), format, split, column, scene_gap, again=True)
+    templates = [open_file(str(file), reading, warn) for file in files]
+    documents = [document for template in templates for document in template.documents]
+    model = load_model(folder, pick_device(device))
+    with precision(model.device):
+        choices = select_documents(model, documents, selector_of(model, selector))
+    names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
+    lines = [f"{line}\n" for line in explained(documents, choices, None, names)]
+    if output is None:
+        sys.stdout.writelines(lines)
+    else:
+        with atomic_write(output) as file:
+            file.writelines(lines)
+
+
+def reading_for(config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool) -> Reading:
+    if not scene_gap >= 0:
+        raise DynctxError(f"scene gap must be 0 or more seconds, not {scene_gap:g}")
+    languages = config.data.source_language or "", config.data.target_language or ""
+    return Reading(*languages, format=format, split=split, column=column, scene_gap=scene_gap, again=again)
+
+
+def for_output(reading: Reading, output: Path | None) -> Reading:
+    return dataclasses.replace(reading, output_suffix=split_suffixes(output)[0] if output else "")
+
+
+def make_int8(model: Model) -> None:
+    if model.device.type != "cpu":
+        raise DynctxError("--int8 is for the CPU; add --device cpu")
+    to_int8(model.translator)
+
+
+def planned(files: Sequence[Path], output: Path | None) -> list[Job]:
+    """Which file goes where. A folder becomes a folder, with the same names in it."""
+    folders = [file for file in files if file.is_dir()]
+    several = len(files) > 1 and output is not None and not output.suffix
+    if not folders and not several and not (output is not None and output.is_dir()):
+        return [Job(str(file), output) for file in files]
+    if output is None:
+        raise DynctxError(f"{at(folders[0])}: is a folder; say where to write with -o FOLDER")
+    if output.is_file():
+        raise DynctxError(f"{at(output)}: is a file; several files are written to a folder")
+    jobs: list[Job] = []
+    for file in files:
+        if str(file) == "-":
+            raise DynctxError("standard input has no name in a folder; write it to a file")
+        jobs += folder_jobs(file, output) if file.is_dir() else [Job(str(file), output / file.name)]
+    taken: dict[Path | None, str] = {}
+    for job in jobs:
+        if job.output in taken:
+            raise DynctxError(f"{at(job.path)} and {taken[job.output]} would both be written to {job.output}")
+        taken[job.output] = job.path
+        if job.output is not None and job.output.resolve() == Path(job.path).resolve():
+            raise DynctxError(f"{at(job.path)}: would be overwritten; write to another folder")
+    return jobs
+
+
+def folder_jobs(folder: Path, output: Path) -> list[Job]:
+    """Files of a known format, in all folders below, except hidden ones and what is in the output already."""
+    found, left = [], 0
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not path.is_file() or hidden or path.resolve().is_relative_to(output.resolve()):
+            continue
+        if split_suffixes(path)[0] in SUFFIXES:
+            found.append(Job(str(path), output / path.relative_to(folder)))
+        else:
+            left += 1
+    if not found:
+        raise DynctxError(f"{at(folder)}: holds no file to translate ({' '.join(SUFFIXES)})")
+    if left:
+        warn(f"{folder}: {left} files of other formats are left out")
+    return found
+
+
+def check_outputs(jobs: Sequence[Job], templates: Sequence[Template]) -> None:
+    """A subtitle file is not written as a text file: only the text changes, never the format."""
+    for job, template in zip(jobs, templates):
+        suffix = split_suffixes(job.output)[0] if job.output else ""
+        if suffix in SUFFIXES and SUFFIXES[suffix] not in (template.format, "jsonl"):
+            fitting = next(known for known, format in SUFFIXES.items() if format == template.format)
+            raise DynctxError(f"{job.output}: {template.name} is {template.format}; name the output {fitting}")
+        if len(jobs) > 1 and not to_folder(jobs) and suffix != ".jsonl" and template.format not in LINES:
+            raise DynctxError(f"{template.name}: cannot be joined to other files; write them to a folder: -o FOLDER")
+
+
+def check_script(template: Template, language: str) -> None:
+    """The easiest mistake: a file in a language that the model does not know."""
+    texts = [sentence for document in template.documents for sentence in document.sentences]
+    chinese = sum(map(is_chinese, texts))
+    if primary(language) in ("zh", "ja") and texts and not chinese:
+        warn(f"{template.name}: has no word of {language}, which is what this model translates from")
+    elif language and primary(language) not in ("zh", "ja") and chinese > len(texts) / 2:
+        warn(f"{template.name}: looks like Chinese or Japanese, but this model translates from {language}")
+
+
+def to_folder(jobs: Sequence[Job]) -> bool:
+    return len({job.output for job in jobs}) == len(jobs) > 1
+
+
+def write_all(jobs: Sequence[Job], templates: Sequence[Template], translated: Sequence[Document]) -> None:
+    documents = iter(translated)
+    parts = [[next(documents) for _ in template.groups] for template in templates]
+    if to_folder(jobs):  # all are made before any is written
+        contents = [content(template, part) for template, part in zip(templates, parts)]
+        for job, data in zip(jobs, contents):
+            assert job.output is not None
+            write_bytes(job.output, data)
+        return
+    output = jobs[0].output
+    if output is not None and split_suffixes(output)[0] == ".jsonl" and any(t.format != "jsonl" for t in templates):
+        write_jsonl(translated, output)
+        return
+    data = joined([content(template, part) for template, part in zip(templates, parts)])
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        write_bytes(output, data)
+
+
+def content(template: Template, translated: list[Document]) -> bytes:
+    empty = sum(not sentence for document in translated for sentence in document.sentences)
+    if empty and template.format == "txt":
+        warn(f"{empty} translations are empty lines, not borders of documents; write .jsonl to tell them apart")
+    return template.filled(translated, warn)
+
+
+def joined(contents: list[bytes]) -> bytes:
+    """Text files one after the other, with a blank line between."""
+    return b"\n".join([text if text.endswith(b"\n") else text + b"\n" for text in contents[:-1]] + contents[-1:])

@@ -1,0 +1,138 @@
+"""Files that people translate: text, Markdown, subtitles, XLIFF, TMX, PO, and the formats of corpora.
+
+`open_file` takes a file apart into a `Template`: its documents, sentence by sentence, and a way to write the same
+file with their translations. One module a format; `template` is the way back, `inline` the markup in a sentence.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import sys
+from dataclasses import dataclass
+
+from dynctx.document_formats import did_you_mean
+from dynctx.documents import HEAD_LINES, detect_format
+from dynctx.errors import DynctxError, at
+from dynctx.files import BOM, display_name, not_utf8, read_bytes, split_suffixes
+from dynctx.formats import corpus, markdown, plain, po, srt, tmx, webvtt, xliff
+from dynctx.formats.inline import Warn
+from dynctx.formats.subtitles import SCENE_GAP
+from dynctx.formats.template import Template
+
+# what a file name says
+SUFFIXES = {
+    ".txt": "txt",
+    ".md": "md",
+    ".markdown": "md",
+    ".srt": "srt",
+    ".vtt": "vtt",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".tmx": "tmx",
+    ".po": "po",
+    ".pot": "po",
+    ".jsonl": "jsonl",
+    ".tsv": "tsv",
+    ".xml": "xml",
+    ".sgm": "xml",
+    ".sgml": "xml",
+}
+CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
+FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
+# to be read as text these would have their markup translated
+REFUSED = (".html", ".htm", ".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read; the defaults are those of the command line."""
+
+    source_language: str = ""
+    target_language: str = ""
+    format: str = "auto"
+    split: bool = False  # plain text: paragraphs to be split, not one sentence a line
+    scene_gap: float = SCENE_GAP  # subtitles: seconds of silence that end a document
+    again: bool = False  # XLIFF, TMX, PO: also what has a translation
+    column: str | None = None  # JSON lines, TSV: which key or column is the text; XML corpora: which side
+    output_suffix: str = ""  # .jsonl and .tsv keep their shape where the output has the same
+
+
+def open_file(path: str, reading: Reading, warn: Warn) -> Template:
+    name = display_name(path)
+    if reading.format not in ("auto", *FORMATS):
+        raise DynctxError(f"unknown format {reading.format!r}; {did_you_mean(reading.format, ('auto', *FORMATS))}")
+    data = read_bytes(path)
+    if path == "-":  # the formats of corpora read it once more
+        sys.stdin = io.TextIOWrapper(io.BytesIO(data))
+    text, encoding = decoded(data, name)
+    format = detected(path, text) if reading.format == "auto" else reading.format
+    language, languages = reading.source_language, (reading.source_language, reading.target_language)
+    match format:
+        case "txt":
+            template = plain.read(text, name, language, reading.split)
+        case "md":
+            template = markdown.read(text, name, language)
+        case "srt":
+            template = srt.read(text, name, language, reading.scene_gap)
+        case "vtt":
+            template = webvtt.read(text, name, language, reading.scene_gap)
+        case "xliff":
+            template = xliff.read(text, name, languages, reading.again, warn)
+        case "tmx":
+            template = tmx.read(text, name, languages, reading.again)
+        case "po":
+            template = po.read(text, name, languages, reading.again, warn)
+        case _:
+            template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
+    template.encoding = encoding
+    return template
+
+
+def detected(path: str, text: str) -> str:
+    """By the suffix, and where that says nothing by the first lines."""
+    suffix = split_suffixes(path)[0]
+    if suffix in REFUSED:
+        known = " ".join(SUFFIXES)
+        raise DynctxError(f"{at(path)}: {suffix} files cannot be read; these can: {known} (or give --format)")
+    format = SUFFIXES.get(suffix, "")
+    if format not in ("", "txt", "xml"):
+        return format
+    lines = text.lstrip(BOM).split("\n", HEAD_LINES)[:HEAD_LINES]
+    head = "\n".join(lines)
+    if format != "txt":
+        for found, sign in SIGNS.items():
+            if sign.search(head):
+                return found
+    found = detect_format(path, [line.rstrip("\r") for line in lines])
+    return "txt" if found == "blank" else found
+
+
+SIGNS = {
+    "vtt": re.compile(r"\AWEBVTT(?:\s|\Z)"),
+    "srt": re.compile(r"\A\s*\d+\s*\n\s*\d+:\d\d:\d\d[,.]\d+\s*-->"),
+    "xliff": re.compile(r"\A\s*<[^!].*?<?(?:\w+:)?xliff\b[^>]*\sversion\s*=", re.DOTALL),
+    "tmx": re.compile(r"\A\s*<.*?<tmx\b|\A\s*<tmx\b", re.DOTALL),
+    "po": re.compile(r"^msgid \".*\"\s*\n(?:\".*\"\s*\n|msgid_plural .*\n)*msgstr", re.MULTILINE),
+}
+
+
+def decoded(data: bytes, name: str) -> tuple[str, str]:
+    """The text with its byte order mark, if it has one, and the encoding to write it in again."""
+    encoding = "utf-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+    elif declared := XML_ENCODING.match(data[:200]):
+        encoding = declared[1].decode()
+    try:
+        return data.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        if encoding.lower() == "utf-8":
+            start = data.rfind(b"\n", 0, error.start) + 1
+            raise not_utf8(name, line, data[error.start], error.start - start) from None
+        raise DynctxError(f"{at(name, line)}: not {encoding}, as it says: {error.reason}") from None
+    except LookupError:
+        raise DynctxError(f"{at(name, 1)}: unknown encoding {encoding!r}; save the file as UTF-8") from None

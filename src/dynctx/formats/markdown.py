@@ -1,0 +1,272 @@
+"""Markdown (.md): headings, paragraphs, list items and table cells are translated, everything else stays.
+
+markdown-it finds the blocks; of each it tells the lines and the text, which is looked up in those lines, so that
+indentation, quote marks, bullets, code blocks, HTML blocks, front matter and link definitions are never touched.
+Inside a block: code, addresses, images and footnote marks are kept; the text of links and emphasis is translated,
+their marks follow it (see `inline`).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dynctx.files import BOM
+from dynctx.formats.inline import Kind, Piece, kept, line_break, single, text_piece
+from dynctx.formats.lines import lines_of
+from dynctx.formats.sentences import is_chinese
+from dynctx.formats.template import Builder, Template
+from dynctx.formats.xml import VOID
+
+FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|$)")
+CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?)")  # admonitions of several site generators
+TARGET = r"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)"  # (address "title")
+MARKUP = re.compile(
+    rf"""
+      (?P<escape>\\[!-/:-@\[-`{{-~])
+    | (?P<code>(?P<ticks>(?<!`)`++)(?P<content>.+?)(?<!`)(?P=ticks)(?!`))
+    | (?P<single>
+          !\[(?:[^\[\]\\]|\\.)*+\](?:{TARGET}|\[[^\[\]]*\])      # an image
+        | \[\^[^\]\s]+\]:?                                       # a footnote
+        | \[![A-Za-z]+\]                                         # > [!NOTE]
+        | \A\[[ xX]\](?=\s)                                      # a task
+        | \{{[#.:][^{{}}]*\}}                                    # {{#anchor}}
+        | <!--.*?-->
+      )
+    | \[(?P<label>(?:[^\[\]\\`]|\\.|`[^`]*+`|\[(?:[^\[\]\\]|\\.)*+\])*+)\](?P<target>{TARGET}|\[[^\[\]]*\])?
+    | (?P<kept>
+          <(?:[a-zA-Z][a-zA-Z0-9+.\-]*:[^\s<>]*|[^\s<>@]+@[^\s<>@]+)>
+        | (?:https?://|www\.)[^\s<>()\[\]`|]*[^\s<>()\[\]`|.,;:!?'"*_~]
+        | \$\$.+?\$\$
+        | \{{\{{.*?\}}\}} | \{{%.*?%\}}
+      )
+    | <(?P<close>/?)(?P<tag>[a-zA-Z][\w\-]*)(?:\s[^<>]*)?>
+    | (?P<entity>&(?:[a-zA-Z][a-zA-Z0-9]*|\#[0-9]+|\#[xX][0-9a-fA-F]+);)
+    | (?P<emphasis>\*+|_+|~~)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Delimiter(NamedTuple):
+    raw: str
+    opens: bool
+    closes: bool
+
+
+def read(text: str, name: str, language: str = "") -> Template:
+    from markdown_it import MarkdownIt
+
+    lines = lines_of(text)
+    # a lone \r ends a line for markdown-it, and not for us; the marks at the start are not text
+    body = text.replace("\r\n", "\n").replace("\r", " ").replace(BOM, " ")
+    front = FRONT_MATTER.match(body.removeprefix(" ") if text.startswith(BOM) else body)
+    skipped = front[0].count("\n") + (not front[0].endswith("\n")) if front else 0
+    body = "\n" * skipped + "\n".join(body.split("\n")[skipped:])
+    environment: dict[str, Any] = {}
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside of blocks is looked at here
+    tokens = parser.parse(body, environment)
+    references = {label.casefold() for label in environment.get("references", {})}
+
+    builder = Builder(name, "md", language)
+    writer = Writer(builder, lines)
+    cell = False
+    for token in tokens:
+        if token.type in ("th_open", "td_open"):
+            cell = True
+        elif token.type in ("th_close", "td_close"):
+            cell = False
+        elif token.type == "inline" and token.map and token.content:
+            content = token.content.replace("|", "\\|") if cell else token.content
+            writer.block(content.split("\n"), token.map[0], references, cell)
+    writer.finish()
+    return builder.template
+
+
+class Writer:
+    """Walks through the lines of a file, from one block of text to the next."""
+
+    def __init__(self, builder: Builder, lines: list[str]) -> None:
+        self.builder, self.lines = builder, lines
+        self.line = self.column = 0  # what is before is written
+
+    def block(self, content: list[str], first: int, references: set[str], cell: bool) -> None:
+        """The lines of a block's text, of which the first is in line `first` of the file."""
+        places = []
+        for offset, text in enumerate(content):
+            number = first + offset
+            start = self.column if (number, offset) == (self.line, 0) else 0
+            line = self.lines[number] if number < len(self.lines) else ""
+            # cells come one after the other; other text is the last of its line, after numbers and quote marks
+            found = line.find(text, start) if cell else line.rfind(text, start)
+            if found < 0:
+                return  # written otherwise than read; it stays as it is
+            places.append((number, found, found + len(text)))
+        if CONTAINER.match(content[0]):
+            content, places = content[1:], places[1:]
+        if content:
+            self.passage(content, places, references, cell)
+
+    def passage(self, content: list[str], places: list[tuple[int, int, int]], references: set[str], cell: bool) -> None:
+        (line, start, _), (last, _, end) = places[0], places[-1]
+        self.copy_until(line, start)
+        text = "\n".join(content)
+        # line ends, with indentation and quote marks; in Chinese each ends a sentence
+        breaks = (self.lines[a[0]][a[2] :] + self.lines[b[0]][: b[1]] for a, b in pairwise(places))
+        pieces = list(with_breaks(pieces_of(text, references), breaks, is_chinese(text)))
+        passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape)
+        if not cell:
+            passage.finish = no_new_block("".join(piece.raw for piece in pieces))
+        self.builder.write(passage)
+        self.line, self.column = last, end
+
+    def copy_until(self, line: int, column: int) -> None:
+        if line > self.line:
+            self.builder.literal(self.lines[self.line][self.column :] + "".join(self.lines[self.line + 1 : line]))
+            self.column = 0
+        self.builder.literal(self.lines[line][self.column : column] if line < len(self.lines) else "")
+        self.line, self.column = line, column
+
+    def finish(self) -> None:
+        if self.line < len(self.lines):
+            self.copy_until(len(self.lines), 0)
+
+
+def with_breaks(pieces: list[Piece], breaks: Iterator[str], chinese: bool) -> Iterator[Piece]:
+    """Each line end in the text as a piece of its own, written as in the file; a hard break ends a sentence."""
+    for piece in pieces:
+        if piece.kind is Kind.TEXT and "\n" in piece.raw:
+            before = ""
+            for number, line in enumerate(piece.text.split("\n")):
+                if number:
+                    backslash = "\\" if before.endswith("\\") else ""
+                    hard = chinese or bool(backslash) or before.endswith("  ")
+                    yield line_break(backslash + next(breaks), hard)
+                before = line
+                text = line.removesuffix("\\") if number < piece.text.count("\n") else line
+                if text:
+                    yield text_piece(text)
+        elif "\n" in piece.raw:
+            raw = re.sub("\n", lambda _: next(breaks), piece.raw)
+            yield piece._replace(raw=raw, text=piece.text.replace("\n", " "))
+        else:
+            yield piece
+
+
+def pieces_of(text: str, references: set[str]) -> list[Piece]:
+    found: list[Piece | Delimiter] = []
+    position = 0
+    for match in MARKUP.finditer(text):
+        pieces = pieces_of_match(match, references)
+        if match.start() > position:
+            found.append(text_piece(text[position : match.start()]))
+        found += pieces
+        position = match.end()
+    if position < len(text):
+        found.append(text_piece(text[position:]))
+    return pair_emphasis(found)
+
+
+def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] | list[Delimiter]:
+    raw = match[0]
+    if match["escape"]:
+        return [Piece(Kind.TEXT, raw, raw[1])]
+    if match["code"]:
+        return [kept(raw, match["content"].strip() or raw)]
+    if match["kept"]:
+        return [kept(raw)]
+    if match["single"]:
+        return [single(raw)]
+    if match["entity"]:
+        return [Piece(Kind.TEXT, raw, html.unescape(raw))]
+    if match["emphasis"]:
+        return [delimiter(match)]
+    if match["tag"]:
+        tag = match["tag"].lower()
+        if tag in VOID or raw.endswith("/>"):
+            return [single(raw)]
+        return [Piece(Kind.CLOSE if match["close"] else Kind.OPEN, raw, pair=f"<{tag}")]
+    return link(match, references)
+
+
+def link(match: re.Match[str], references: set[str]) -> list[Piece]:
+    label, target = match["label"], match["target"] or ""
+    if not target.startswith("("):
+        name = target[1:-1] or label
+        if " ".join(name.split()).casefold() not in references:  # brackets that are text
+            return [text_piece("["), *pieces_of(label, references), text_piece("]" + target)]
+    changed = f"][{label}]" if target in ("", "[]") else None  # the name of the link was its text
+    pair = f"[{match.start()}"
+    return [
+        Piece(Kind.OPEN, "[", pair=pair),
+        *pieces_of(label, references),
+        Piece(Kind.CLOSE, f"]{target}", pair=pair, changed=changed),
+    ]
+
+
+def delimiter(match: re.Match[str]) -> Delimiter:
+    """Whether a run of * or _ can open or close emphasis here: CommonMark's flanking rules."""
+    before = match.string[match.start() - 1 : match.start()] or " "
+    after = match.string[match.end() : match.end() + 1] or " "
+
+    def is_word(character: str) -> bool:
+        return character.isalnum()
+
+    left = not after.isspace() and (is_word(after) or not is_word(before))
+    right = not before.isspace() and (is_word(before) or not is_word(after))
+    if match[0].startswith("_"):
+        left, right = left and not is_word(before), right and not is_word(after)
+    return Delimiter(match[0], left, right)
+
+
+def pair_emphasis(found: list[Piece | Delimiter]) -> list[Piece]:
+    """Delimiters that belong together become marks; the others are text."""
+    kinds: dict[int, Kind] = {}
+    opened: list[int] = []
+    for number, item in enumerate(found):
+        if not isinstance(item, Delimiter):
+            continue
+        same = [place for place in opened if found[place][0] == item.raw] if item.closes else []
+        if same:
+            kinds |= {same[-1]: Kind.OPEN, number: Kind.CLOSE}
+            opened = [place for place in opened if place < same[-1]]
+        elif item.opens:
+            opened.append(number)
+    pieces: list[Piece] = []
+    for number, item in enumerate(found):
+        if isinstance(item, Piece):
+            pieces.append(item)
+        elif number in kinds:
+            pieces.append(Piece(kinds[number], item.raw, pair=item.raw))
+        else:
+            pieces.append(text_piece(item.raw))
+    return pieces
+
+
+def escape(text: str) -> str:
+    """A translation must not turn into HTML."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
+
+
+def escape_cell(text: str) -> str:
+    return escape(text).replace("|", "\\|")
+
+
+BLOCK = re.compile(r"(#{1,6}|[>+*-]|\d{1,9}(?=[.)]))(?=[.)]?\s)")
+
+
+def no_new_block(before: str) -> Callable[[str], str]:
+    """Nor a paragraph into a list or a heading: "1. Januar" would."""
+
+    def finish(text: str) -> str:
+        match = BLOCK.match(text)
+        if match is None or BLOCK.match(before):
+            return text
+        number = match[0].isdigit()
+        return f"{match[0]}\\{text[match.end() :]}" if number else f"\\{text}"
+
+    return finish

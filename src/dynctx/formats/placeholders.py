@@ -1,0 +1,40 @@
+"""What programs put into messages: printf formats, braces and the like. A translation needs each of them again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dynctx.formats.inline import Kind, Piece, kept, text_piece
+
+PLACEHOLDER = re.compile(
+    r"""
+      %(?:\(\w+\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrs@](?![a-zA-Z0-9_])  # %s %(name)s
+    | %\{[\w.]+\} | \$\{[\w.]+\} | \{\{\s*[\w.]+\s*\}\} | \{[\w.]*(?:![rsa])?(?::[^{}\s]*)?\}  # ${name} {name}
+    | (?:https?://|www\.)[^\s<>"'(){}]*[^\s<>"'(){}.,;:!?]
+    """,
+    re.VERBOSE,
+)
+
+
+# where the text is known to be a format: also before a letter, as in %dth
+FORMAT = re.compile(PLACEHOLDER.pattern.replace("(?![a-zA-Z0-9_])", ""), re.VERBOSE)
+
+
+def protected(pieces: Iterable[Piece], formatted: bool = False) -> list[Piece]:
+    """The same pieces, with every placeholder in the text as a kept piece of its own."""
+    pattern = FORMAT if formatted else PLACEHOLDER
+    found: list[Piece] = []
+    for piece in pieces:
+        if piece.kind is not Kind.TEXT or piece.raw != piece.text:
+            found.append(piece)
+            continue
+        position = 0
+        for match in pattern.finditer(piece.text):
+            if match.start() > position:
+                found.append(text_piece(piece.text[position : match.start()]))
+            found.append(kept(match[0]))
+            position = match.end()
+        if position < len(piece.text):
+            found.append(text_piece(piece.text[position:]))
+    return found

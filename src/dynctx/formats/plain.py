@@ -1,0 +1,33 @@
+"""Plain text: one sentence a line (as it is read for training), or paragraphs to be split into sentences."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from dynctx.errors import DynctxError, at
+from dynctx.formats.lines import is_blank, joined, lines_of
+from dynctx.formats.sentences import is_chinese
+from dynctx.formats.template import Builder, Template
+
+
+def read(text: str, name: str, language: str = "", split: bool = False) -> Template:
+    """Without split, a line is a sentence and a blank line ends a document; with it, the file is one document."""
+    builder = Builder(name, "txt", language)
+    number = 0
+    for blank, group in groupby(lines_of(text), key=is_blank):
+        lines = list(group)
+        if blank:
+            builder.literal("".join(lines))
+            if not split:
+                builder.new_document()
+        elif split:
+            # paragraphs of Chinese are not broken into lines: there a line end is the end of a sentence
+            pieces = joined(lines, ends_sentence=is_chinese("".join(lines)))
+            builder.write(builder.passage(pieces, number + 1))
+        else:
+            for offset, line in enumerate(lines, 1):
+                builder.write(builder.passage(joined([line]), number + offset, whole=True, every=True))
+        number += len(lines)
+    if is_blank(text):
+        raise DynctxError(f"{at(name)}: holds no sentence; check that it is the file you mean")
+    return builder.template

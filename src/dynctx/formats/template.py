@@ -1,0 +1,248 @@
+"""A file taken apart: what stays as it is, and the sentences whose translations take the place of the rest.
+
+Every format is read into a `Template`, and this is the one way back: the parts in order, each passage filled with
+its translations. What is not a passage is never touched, so layout, comments and line ends come out as they were.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+
+from dynctx.document_formats import SPACES, sentence_of
+from dynctx.documents import Document
+from dynctx.errors import at
+from dynctx.formats.inline import Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.placing import CJK
+from dynctx.formats.sentences import split
+
+
+def as_it_is(text: str) -> str:
+    return text
+
+
+@dataclass(eq=False)
+class Passage:
+    """A paragraph, a subtitle, a segment: sentences and what stands between them."""
+
+    parts: list[str | Sentence]
+    finish: Callable[[str], str] = as_it_is  # what the format does with the whole of it, quoting for instance
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        return [part for part in self.parts if isinstance(part, Sentence)]
+
+    def filled(self, translations: Mapping[Sentence, str], warn: Warn) -> str:
+        written: list[str] = []
+        for number, part in enumerate(self.parts):
+            if isinstance(part, Sentence):
+                written.append(part.dressed(translations[part], warn))
+                continue
+            around = self.parts[max(number - 1, 0) : number + 2]
+            left, right = around[0], around[-1]
+            if isinstance(left, Sentence) and isinstance(right, Sentence):
+                part = gap(part, left.text, right.text, translations[left], translations[right])
+            written.append(part)
+        return self.finish("".join(written))
+
+
+def gap(raw: str, left: str, right: str, new_left: str, new_right: str) -> str:
+    """What stands between two sentences: a space comes or goes where only one of the languages writes one."""
+
+    def spaced(a: str, b: str) -> bool:
+        return bool(a and b) and not (CJK.match(a[-1]) and CJK.match(b[0]))
+
+    if raw == "" and not spaced(left, right) and spaced(new_left, new_right):
+        return " "
+    if raw == " " and spaced(left, right) and new_left and new_right and not spaced(new_left, new_right):
+        return ""
+    return raw
+
+
+@dataclass
+class Group:
+    """The sentences of one document, in order."""
+
+    id: str
+    sentences: list[Sentence]
+
+
+@dataclass
+class Template:
+    name: str  # the file, for messages
+    format: str
+    parts: list[str | Passage] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    encoding: str = "utf-8"
+    errors: str = "strict"  # what becomes of a character that the encoding lacks
+
+    def needed(self, scope: int) -> Template:
+        """Without sentences that have a translation and are no candidate of one that needs it."""
+        groups = []
+        for group in self.groups:
+            last = -1  # the last sentence, seen from the end, that needs a translation
+            kept: list[Sentence] = []
+            for number in reversed(range(len(group.sentences))):
+                if group.sentences[number].needed:
+                    last = number
+                if last >= 0 and last - number <= scope:
+                    kept.append(group.sentences[number])
+            if kept:
+                groups.append(Group(group.id, kept[::-1]))
+        return replace(self, groups=groups)
+
+    @property
+    def documents(self) -> list[Document]:
+        return [Document(group.id, tuple(sentence.text for sentence in group.sentences)) for group in self.groups]
+
+    def filled(self, documents: Sequence[Document], warn: Warn) -> bytes:
+        """The file with these translations of its documents."""
+        translations = {
+            sentence: sentence_of(translation)
+            for group, document in zip(self.groups, documents)
+            for sentence, translation in zip(group.sentences, document.sentences)
+        }
+        text = "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
+        return text.encode(self.encoding, self.errors)
+
+
+class Builder:
+    """Collects the parts of a template in the order of the file."""
+
+    def __init__(self, name: str, format: str, language: str = "") -> None:
+        self.template, self.language = Template(name, format), language
+        self._fresh = True  # the next sentence starts a document
+        self._id: str | None = None
+
+    def literal(self, text: str) -> None:
+        if text:
+            self.template.parts.append(text)
+
+    def new_document(self, id: str | None = None) -> None:
+        self._fresh, self._id = True, id
+
+    def passage(
+        self,
+        pieces: list[Piece],
+        line: int,
+        *,
+        escape: Callable[[str], str] = as_it_is,
+        whole: bool = False,
+        needed: bool = True,
+        every: bool = False,
+    ) -> Passage:
+        """Sentences of pieces, added to the document; where the passage is written is the caller's to say.
+
+        whole: one sentence, not to be split. needed: False where a translation is there already. every: also what has
+        no letter in it, "..." and "42" and code, which is left alone otherwise.
+        """
+        where = at(self.template.name, line)
+        passage = Passage(assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every))
+        if passage.sentences:
+            if self._fresh:
+                groups = self.template.groups
+                groups.append(Group(self._id if self._id is not None else str(len(groups) + 1), []))
+                self._fresh = False
+            self.template.groups[-1].sentences += passage.sentences
+        return passage
+
+    def write(self, passage: Passage) -> None:
+        self.template.parts.append(passage)
+
+
+def assemble(
+    pieces: list[Piece],
+    language: str,
+    escape: Callable[[str], str],
+    where: str,
+    *,
+    whole: bool = False,
+    needed: bool = True,
+    every: bool = False,
+) -> list[str | Sentence]:
+    """A passage as sentences, each with the marks inside it, and literal text: what is around and between."""
+    text = "".join(map(outline, pieces))
+    spans = one_span(text) if whole else split(text, language)
+    atoms = divided(pieces, {place for span in spans for place in span})
+    parts: list[str | Sentence] = []
+    for owner, run in groupby(zip(owned(atoms, spans), atoms), key=itemgetter(0)):
+        members = [piece for _, (_, piece) in run]
+        if owner is None or not (every or has_words(members)):
+            raw = "".join(piece.raw for piece in members)
+            before = parts.pop() if parts and isinstance(parts[-1], str) else ""
+            parts.append(f"{before}{raw}")
+            continue
+        if parts and isinstance(parts[-1], Sentence):
+            parts.append("")  # two sentences with nothing between: the place for a space
+        parts.append(Sentence(members, escape, where, needed))
+    return parts
+
+
+def has_words(pieces: list[Piece]) -> bool:
+    """Whether there is anything to translate: a letter outside of code and placeholders."""
+    return any(piece.kind is Kind.TEXT and any(map(str.isalpha, piece.text)) for piece in pieces)
+
+
+def outline(piece: Piece) -> str:
+    """A piece as the splitting into sentences sees it."""
+    if piece.kind is Kind.KEPT:  # code and placeholders may hold full stops; no sentence ends inside
+        return "x" * len(piece.text)
+    if piece.kind is Kind.BREAK:  # an empty line ends a sentence, and so does a break that was made on purpose
+        return "\n" if piece.pair or piece.raw.count("\n") > 1 else " "
+    return piece.text
+
+
+def one_span(text: str) -> list[tuple[int, int]]:
+    stripped = text.strip(SPACES)
+    start = len(text) - len(text.lstrip(SPACES))
+    return [(start, start + len(stripped))] if stripped else []
+
+
+def divided(pieces: list[Piece], borders: set[int]) -> list[tuple[int, Piece]]:
+    """Each piece with its place in the text; text is cut at the borders of sentences."""
+    found: list[tuple[int, Piece]] = []
+    ordered, place = sorted(borders), 0
+    for piece in pieces:
+        end = place + len(piece.text)
+        inner = [b - place for b in ordered[bisect_right(ordered, place) : bisect_left(ordered, end)]]
+        if inner and piece.kind is Kind.TEXT and len(piece.raw) == len(piece.text):
+            for a, b in zip([0, *inner], [*inner, len(piece.text)]):
+                found.append((place + a, Piece(Kind.TEXT, piece.raw[a:b], piece.text[a:b])))
+        else:
+            found.append((place, piece))
+        place = end
+    return found
+
+
+def owned(atoms: list[tuple[int, Piece]], spans: list[tuple[int, int]]) -> list[int | None]:
+    """The number of the sentence that each atom is inside of.
+
+    A mark at the edge of a sentence is inside if its partner is (`[link](target) and more`), else around it.
+    """
+    starts = [start for start, _ in spans]
+    pairs = partners([piece for _, piece in atoms])
+
+    def holder(place: int, strictly: bool) -> int | None:
+        number = (bisect_left if strictly else bisect_right)(starts, place) - 1
+        return number if number >= 0 and place < spans[number][1] else None
+
+    owners: list[int | None] = []
+    for index, (place, piece) in enumerate(atoms):
+        owner = holder(place, strictly=not piece.text)
+        if owner is None and index in pairs:
+            other = holder(atoms[pairs[index]][0], strictly=True)
+            owner = other if other is not None and place in spans[other] else None
+        owners.append(owner)
+    # a mark between one that is inside and the text of the sentence is inside with it
+    for step, edge in ((1, 0), (-1, 1)):
+        for index in list(range(len(atoms)))[::step]:
+            beside = index - step
+            if owners[index] is not None or not 0 <= beside < len(atoms) or atoms[beside][1].text:
+                continue
+            owner = owners[beside]
+            if owner is not None and atoms[index][0] == atoms[beside][0] == spans[owner][edge]:
+                owners[index] = owner if not atoms[index][1].text else None
+    return owners

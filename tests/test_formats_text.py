@@ -1,0 +1,194 @@
+"""Plain text, JSON lines and TSV; which format a file is taken for; encodings."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from dynctx.formats import FORMATS, plain
+
+pytest_plugins = ("format_fixtures",)
+quick = settings(max_examples=150, deadline=None)
+
+LETTER = (
+    "\ufeffDear Dr. Smith, hello.\r\n\r\n"
+    "  this is a paragraph. It goes\r\n  over lines, and ends here.\r\n\t\r\n42\r\n\r\nBye!"
+)
+
+
+def test_one_sentence_a_line(files: Files) -> None:
+    letter = files.open("letter.txt", LETTER)
+    assert sentences(letter) == [
+        ["Dear Dr. Smith, hello."],
+        ["this is a paragraph. It goes", "over lines, and ends here."],
+        ["42"],
+        ["Bye!"],
+    ]
+    assert unchanged(letter) == LETTER
+    assert shouted(letter) == swapped(LETTER)
+
+
+def test_paragraphs(files: Files) -> None:
+    letter = files.open("letter.txt", LETTER, split=True)
+    texts = ["Dear Dr. Smith, hello.", "this is a paragraph.", "It goes over lines, and ends here.", "Bye!"]
+    assert sentences(letter) == [texts]  # one document; a number needs no translation
+    assert unchanged(letter) == LETTER
+    assert shouted(letter) == swapped(LETTER)
+    table = dict(zip(texts, ["Lieber Dr. Schmidt.", "ein Absatz.", "Er geht über Zeilen und endet.", "Tschüs!"]))
+    assert replaced(letter, table) == (
+        "\ufeffLieber Dr. Schmidt.\r\n\r\n  ein Absatz. Er geht\r\n  über Zeilen und endet.\r\n\t\r\n42\r\n\r\nTschüs!"
+    )
+
+
+def test_chinese_paragraphs(files: Files) -> None:
+    text = "你好。你怎么样？\n没有标点\n\n好！"
+    story = files.open("story.txt", text, split=True)
+    assert sentences(story) == [["你好。", "你怎么样？", "没有标点", "好！"]]
+    table = {"你好。": "Hello.", "你怎么样？": "How are you?", "没有标点": "No stop", "好！": "Good!"}
+    assert replaced(story, table) == "Hello. How are you?\nNo stop\n\nGood!"
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("content", ["", "\n \n", "\ufeff"])
+def test_no_text(files: Files, content: str, split: bool) -> None:
+    said = files.refused("a.txt", content, split=split)
+    assert said == "a.txt: holds no sentence; check that it is the file you mean"
+
+
+@quick
+@given(st.text(st.sampled_from("ab .!?中。\n\r\t \u2028\x0c\ufeff"), max_size=40), st.booleans())
+def test_any_text_comes_back_as_it_was(text: str, split: bool) -> None:
+    assume(text.strip("\ufeff \n\r\t\u2028\x0c"))
+    letter = plain.read(text, "a.txt", "en", split)
+    assert unchanged(letter) == text
+    assert translated(letter, swapped).lower() == text.lower()
+
+
+# JSON lines and TSV
+
+LINES = """{"id": "a",  "sentences":["One\\u0020here.", "", " Two "] , "x": {"sentences": "no"}}\r
+\r
+{"sentences": [], "sentences": ["Th\\"ree"], "id": 7, "é": null}"""
+
+
+def test_json_lines_keep_their_shape(files: Files) -> None:
+    corpus = files.open("a.jsonl", LINES, output_suffix=".jsonl")
+    assert [(d.id, d.sentences) for d in corpus.documents] == [("a", ("One here.", "", "Two")), ("7", ('Th"ree',))]
+    assert unchanged(corpus) == LINES
+    written = replaced(corpus, {"One here.": 'Eins "é"', "": "", "Two": "Two", 'Th"ree': "Drei"})
+    assert written == LINES.replace('"One\\u0020here."', '"Eins \\"é\\""').replace('"Th\\"ree"', '"Drei"')
+
+
+def test_json_lines_of_sentences(files: Files) -> None:
+    rows = [("a", "One", 1), ("a", "Two", 2), ("b", "Three", 3)]
+    lines = "".join(f'{{"doc": "{doc}", "text": "{text}", "n": {n}}}\n' for doc, text, n in rows)
+    corpus = files.open("a.jsonl", lines, output_suffix=".jsonl", column="text")
+    assert sentences(corpus) == [["One", "Two"], ["Three"]]
+    assert [json.loads(line)["text"] for line in shouted(corpus).splitlines()] == ["oNE", "tWO", "tHREE"]
+    assert shouted(corpus).lower() == lines.lower()
+    # to anything else they are written as text
+    assert unchanged(files.open("a.jsonl", lines, column="text")) == "One\nTwo\n\nThree\n"
+    assert "which column is the text? Name it with column: text or n" in files.refused("a.jsonl", lines)
+
+
+def test_tsv_keeps_its_shape(files: Files) -> None:
+    table = "doc\tn\ttext\r\na\t1\t One \r\na\t2\t\r\nb\t3\tThree\r\n"
+    corpus = files.open("a.tsv", table, output_suffix=".tsv", column="text")
+    assert sentences(corpus) == [["One", ""], ["Three"]]
+    assert unchanged(corpus) == table
+    written = replaced(corpus, {"One": "Ei\tns", "": "", "Three": "Drei"})
+    assert written == table.replace("One", "Ei ns").replace("Three", "Drei")
+
+
+VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(VALUES, min_size=1, max_size=3),
+            st.dictionaries(VALUES.filter(lambda k: k not in ("id", "doc", "docid", "document", "doc_id")), VALUES),
+            st.booleans(),
+            st.sampled_from([None, 1]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_json_lines_come_back_as_they_were(files: Files, lines: list[Any]) -> None:
+    objects = [({**other, "sentences": texts}, ascii, indent) for texts, other, ascii, indent in lines]
+    separators = {None: (", ", ": "), 1: (" ,", "  :\t")}
+    written = [json.dumps(o, ensure_ascii=ascii, separators=separators[i]) for o, ascii, i in objects]
+    content = "\n\n".join(written) + "\n"
+    corpus = files.open("a.jsonl", content, output_suffix=".jsonl")
+    assert unchanged(corpus) == content
+    found = [json.loads(line) for line in translated(corpus, lambda text: f"<{text}>").split("\n") if line]
+    for line, document, (before, _, _) in zip(found, corpus.documents, objects):
+        assert line["sentences"] == [f"<{text}>" for text in document.sentences]
+        assert line.keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"id": "a", "sentences": ["x"]}\n{"id": ', "a.jsonl:2: not JSON"),
+        ('{"id": "a", "sentences": [1]}\n', "a.jsonl:1: 'sentences' holds '1'; it must be a string"),
+        ("", "a.jsonl: holds no sentence"),
+    ],
+)
+def test_broken_json_lines(files: Files, content: str, said: str) -> None:
+    assert files.refused("a.jsonl", content, output_suffix=".jsonl").startswith(said)
+
+
+# which format
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("a.MD", "# x", "md"),
+        ("a", "WEBVTT\n\n00:01.000 --> 00:02.000\nHi\n", "vtt"),
+        ("a", "\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\nHi\r\n", "srt"),
+        ("a.xml", '<?xml version="1.0"?>\n<!-- c -->\n<xliff version="1.2"><file/></xliff>', "xliff"),
+        ("a", "<tmx><tu><tuv xml:lang='en'><seg>a</seg></tuv></tu></tmx>", "tmx"),
+        ("a", '# c\nmsgid ""\n"x"\nmsgstr ""\n', "po"),
+        ("a", "Hello\n", "txt"),
+        ("a.txt", "WEBVTT\n", "txt"),
+        ("a.en", "<d>\nHello\n", "txt"),  # a corpus, written as text
+        ("a.sgm", '<doc docid="a">\n<seg id="1">Hello</seg>\n</doc>\n', "txt"),
+    ],
+)
+def test_the_format_is_found(files: Files, name: str, content: str, format: str) -> None:
+    assert files.open(name, content).format == format
+
+
+def test_the_format_can_be_named(files: Files) -> None:
+    assert sentences(files.open("a.txt", "# Title\n", format="md")) == [["Title"]]
+    said = files.refused("a.txt", "x", format="sr")
+    assert said == "unknown format 'sr'; did you mean 'srt'?"
+    assert "md" in FORMATS
+
+
+def test_formats_that_are_not_read(files: Files) -> None:
+    assert files.refused("a.html", "<p>x</p>").startswith("a.html: .html files cannot be read; these can: .txt .md")
+    assert sentences(files.open("b.html", "x\n", format="txt")) == [["x"]]
+
+
+def test_packed_files(files: Files) -> None:
+    assert sentences(files.open("a.md.gz", gzip.compress(b"# Title\n"))) == [["Title"]]
+    assert "damaged archive" in files.refused("b.md.gz", gzip.compress(b"# Title\n")[:-9])
+
+
+def test_files_that_are_not_there(files: Files) -> None:
+    (files.folder / "film.srt").mkdir()
+    with pytest.raises(Exception, match=r"film\.srt: is a directory"):
+        files.open_path("film.srt")
+    with pytest.raises(Exception, match=r"flim\.srt: no such file; did you mean .*film\.srt"):
+        files.open_path("flim.srt")

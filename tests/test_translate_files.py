@@ -1,0 +1,298 @@
+"""`dynctx translate` on real files: what is written where, what stays, and how it fails."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from format_helpers import swapped
+from tiny_runs import Ended
+
+from dynctx import cli, commands_translate, model_folder
+from dynctx.documents import Document
+from dynctx.errors import DynctxError
+from dynctx.formats import SCENE_GAP, plain
+from dynctx.model_folder import default_model, load_model
+from dynctx.pipeline import Choice, translate_documents
+
+pytest_plugins = ("tiny_fixtures",)
+
+Run = Callable[..., Ended]
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n2\n00:00:20,000 --> 00:00:21,000\nthe dog\n"
+PO = 'msgid "the cat"\nmsgstr "tac eht"\n\nmsgid "the dog"\nmsgstr ""\n'
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], trained: Path) -> Run:
+    """`dynctx translate` in this process, with the tiny model."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["dynctx", command, "-m", str(trained), *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def swap(monkeypatch: pytest.MonkeyPatch) -> list[list[Document]]:
+    """A translator that swaps upper and lower case; what it was given."""
+    given: list[list[Document]] = []
+
+    def translate(
+        model: Any, documents: Sequence[Document], *_: Any, **__: Any
+    ) -> tuple[list[Document], list[list[Choice]]]:
+        given.append(list(documents))
+        found = [Document(d.id, tuple(map(swapped, d.sentences))) for d in documents]
+        return found, [[Choice((), {}, None)] * len(d.sentences) for d in documents]
+
+    monkeypatch.setattr(commands_translate, "translate_and_explain", translate)
+    return given
+
+
+def refused(ended: Ended) -> str:
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
+    return ended.err.removeprefix("dynctx: ").rstrip("\n")
+
+
+def put(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+# with the model itself
+
+
+def test_subtitles_are_translated_in_their_documents(run: Run, trained: Path, tmp_path: Path) -> None:
+    put(tmp_path, {"in.srt": SRT})
+    ended = run(tmp_path / "in.srt")
+    documents = [Document("1", ("the cat",)), Document("2", ("the dog",))]
+    cat, dog = (d.sentences[0] for d in translate_documents(load_model(trained), documents))
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == SRT.replace("the cat", cat).replace("the dog", dog)
+    assert run("-", stdin=SRT.encode()) == ended  # by its content
+
+
+def test_the_pipe_can_be_told_its_format(run: Run, swap: list[list[Document]]) -> None:
+    assert run("-", "--format", "md", stdin=b"# Title\n").out == "# tITLE\n"
+    assert run("-", stdin=b"# Title\n").out == "# tITLE\n"  # as text, the sign is a part of the sentence
+    assert [documents[0].sentences for documents in swap] == [("Title",), ("# Title",)]
+
+
+def test_options_reach_the_reader(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {"a.srt": SRT, "a.txt": "One is here. Two\nis there.\n", "a.jsonl": '{"doc": 1, "t": "a", "n": "b"}\n'},
+    )
+    run(tmp_path / "a.srt", "--scene-gap", "30")
+    run(tmp_path / "a.txt", "--split")
+    run(tmp_path / "a.jsonl", "--column", "n")
+    assert [[d.sentences for d in documents] for documents in swap] == [
+        [("the cat", "the dog")],
+        [("One is here.", "Two is there.")],
+        [("b",)],
+    ]
+    assert "scene gap must be 0 or more" in refused(run(tmp_path / "a.srt", "--scene-gap", "-1"))
+
+
+# where it goes
+
+
+def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    source = put(
+        tmp_path / "in",
+        {"a.md": "# One\n", "sub/b.srt": SRT, "sub/c.jsonl": '{"id": "x", "sentences": ["two"], "k": 1}\n'}
+        | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n"},
+    )
+    ended = run(source, "-o", source / "out")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == f"dynctx: {source}: 1 files of other formats are left out\n"
+    assert held(source / "out") == {
+        "a.md": "# oNE\n",
+        "sub/b.srt": SRT.replace("the cat", "THE CAT").replace("the dog", "THE DOG"),
+        "sub/c.jsonl": '{"id": "x", "sentences": ["TWO"], "k": 1}\n',
+        "old.md": "# old\n",
+    }
+    assert len(swap) == 1  # all of it in one go
+
+
+def test_a_broken_file_in_a_folder_stops_all(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    source = put(tmp_path / "in", {"a.md": "# One\n", "b.srt": "no subtitle\n"})
+    said = refused(run(source, "-o", tmp_path / "out"))
+    assert said.startswith(f"{source / 'b.srt'}:1: holds no subtitle")
+    assert not (tmp_path / "out").exists() and swap == []
+
+
+def test_several_files(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(tmp_path, {"a.md": "# One\n", "b.srt": SRT, "x/a.md": "# Two\n"})
+    a, b, other = tmp_path / "a.md", tmp_path / "b.srt", tmp_path / "x" / "a.md"
+    assert run(a, b, "-o", tmp_path / "out").code == 0  # a name without a suffix is a folder's
+    assert sorted(held(tmp_path / "out")) == ["a.md", "b.srt"]
+    assert "cannot be joined to other files; write them to a folder" in refused(run(a, b))
+    assert "would both be written to" in refused(run(a, other, "-o", tmp_path / "out"))
+    assert "would be overwritten" in refused(run(a, b, "-o", tmp_path))
+    assert "has no name in a folder" in refused(run("-", a, "-o", tmp_path / "out"))
+    assert "is a folder; say where to write" in refused(run(tmp_path / "x"))
+    assert f"{a}: is a file" in refused(run(tmp_path / "x", "-o", a))
+    (tmp_path / "empty").mkdir()
+    assert "holds no file to translate" in refused(run(tmp_path / "empty", "-o", tmp_path / "out"))
+
+
+def test_one_file_into_a_folder_that_is_there(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(tmp_path, {"a.md": "# One\n", "out/b.md": "# Two\n"})
+    assert run(tmp_path / "a.md", "-o", tmp_path / "out").code == 0
+    assert held(tmp_path / "out") == {"a.md": "# oNE\n", "b.md": "# Two\n"}
+
+
+def test_a_format_is_not_turned_into_another(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(tmp_path, {"a.srt": SRT})
+    said = refused(run(tmp_path / "a.srt", "-o", tmp_path / "a.vtt"))
+    assert said == f"{tmp_path / 'a.vtt'}: {tmp_path / 'a.srt'} is srt; name the output .srt"
+    assert "name the output .srt" in refused(run(tmp_path / "a.srt", "-o", tmp_path / "a.txt"))
+    assert not (tmp_path / "a.vtt").exists() and swap == []
+    # but JSON lines of documents can be had of everything
+    assert run(tmp_path / "a.srt", "-o", tmp_path / "a.jsonl").code == 0
+    documents = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert documents == [{"id": "1", "sentences": ["THE CAT"]}, {"id": "2", "sentences": ["THE DOG"]}]
+
+
+def test_packed_output(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    (tmp_path / "a.md.gz").write_bytes(gzip.compress(b"# One\r\n"))
+    assert run(tmp_path / "a.md.gz", "-o", tmp_path / "b.md.gz").code == 0
+    assert gzip.decompress((tmp_path / "b.md.gz").read_bytes()) == b"# oNE\r\n"
+    assert run(tmp_path / "a.md.gz").out == "# oNE\r\n"
+
+
+# what has a translation already
+
+
+def test_translations_are_kept(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(tmp_path, {"a.po": PO, "done.po": PO.replace('""', '"god"')})
+    assert run(tmp_path / "a.po").out == PO.replace('""', '"THE DOG"')
+    assert run(tmp_path / "a.po", "--again").out == PO.replace('""', '"THE DOG"').replace("tac eht", "THE CAT")
+    assert len(swap) == 2
+    ended = run(tmp_path / "done.po", "-o", tmp_path / "out.po")
+    assert ended.code == 0 and "nothing to translate" in ended.err
+    assert (tmp_path / "out.po").read_text() == (tmp_path / "done.po").read_text() and len(swap) == 2
+
+
+def test_a_lost_placeholder_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def lose(model: Any, documents: list[Document], *_: Any, **__: Any) -> tuple[list[Document], list[list[Choice]]]:
+        return [Document("1", ("weg",))], [[Choice((), {}, None)]]
+
+    monkeypatch.setattr(commands_translate, "translate_and_explain", lose)
+    put(tmp_path, {"a.po": 'msgid "copy %s"\nmsgstr ""\n'})
+    ended = run(tmp_path / "a.po")
+    assert (ended.code, ended.out) == (0, 'msgid "copy %s"\nmsgstr "weg %s"\n')
+    assert ended.err == (
+        f"dynctx: {tmp_path / 'a.po'}:1: the translation has lost '%s', which now stands at its end: 'weg'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "said"),
+    [
+        ("zh", "Hello", "a.txt: has no word of zh, which is what this model translates from"),
+        ("zh", "Hello 你好", ""),
+        ("en", "你好\n好\nHello", "a.txt: looks like Chinese or Japanese, but this model translates from en"),
+        ("en", "你好\nHello", ""),
+        ("", "你好", ""),
+    ],
+)
+def test_a_file_in_another_language(
+    language: str, text: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    commands_translate.check_script(plain.read(text, "a.txt"), language)
+    assert capsys.readouterr().err == (f"dynctx: {said}\n" if said else "")
+
+
+def test_the_default_gap_is_that_of_the_subtitles() -> None:
+    for command in (cli.translate, cli.select):
+        assert inspect.signature(command).parameters["scene_gap"].default == SCENE_GAP
+
+
+# explaining
+
+
+def test_explain_several_files(run: Run, tmp_path: Path) -> None:
+    put(tmp_path, {"a.txt": "the cat\nthe dog\n", "b.srt": SRT})
+    why = tmp_path / "why.jsonl"
+    assert run(tmp_path / "a.txt", tmp_path / "b.srt", "-o", tmp_path / "out", "--explain", why).code == 0
+    records = [json.loads(line) for line in why.read_text().splitlines()]
+    found = [(Path(r["file"]).name, r["document"], r["sentence"], r["text"]) for r in records]
+    assert found == [
+        ("a.txt", "1", 1, "the cat"),
+        ("a.txt", "1", 2, "the dog"),
+        ("b.srt", "1", 1, "the cat"),
+        ("b.srt", "2", 1, "the dog"),
+    ]
+    assert all({"translation", "selected", "candidates"} <= record.keys() for record in records)
+
+
+def test_select_reads_the_same_files(run: Run, tmp_path: Path) -> None:
+    put(tmp_path, {"b.srt": SRT, "a.po": PO})
+    records = [json.loads(line) for line in run(tmp_path / "b.srt", command="select").out.splitlines()]
+    assert [(r["document"], r["text"]) for r in records] == [("1", "the cat"), ("2", "the dog")]
+    assert "file" not in records[0] and "translation" not in records[0]
+    assert len(run(tmp_path / "a.po", command="select").out.splitlines()) == 2
+
+
+# the default model
+
+
+def test_without_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(model_folder, "__file__", str(tmp_path / "src" / "dynctx" / "model_folder.py"))
+    with pytest.raises(DynctxError, match=r"no model: .* \(models/tvsub-zh-en\) is not here; name one with --model"):
+        default_model()
+    put(tmp_path, {"models/tvsub-zh-en/config.yaml": ""})
+    assert default_model() == tmp_path / "models" / "tvsub-zh-en"  # of the repository
+    put(tmp_path, {"src/dynctx/models/tvsub-zh-en/config.yaml": ""})
+    assert default_model() == tmp_path / "src" / "dynctx" / "models" / "tvsub-zh-en"  # of the installation
+
+
+def test_the_default_model_is_used(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], trained: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands_translate, "default_model", lambda: trained)
+    put(tmp_path, {"a.md": "# the cat\n"})
+    monkeypatch.setattr(sys, "argv", ["dynctx", "translate", str(tmp_path / "a.md")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code and capfd.readouterr().out.startswith("# ")
+
+
+@pytest.mark.parametrize("name", ["film.srt", "guide.md", "app.xlf"])
+def test_the_examples(name: str, run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    """With every letter changed, the examples have all their lines, and the markup in its place."""
+    output = tmp_path / name
+    ended = run(EXAMPLES / name, "-o", output)
+    assert (ended.code, ended.out) == (0, "")
+    assert ("looks like Chinese" in ended.err) == (name == "film.srt") and "lost" not in ended.err
+    before, after = (EXAMPLES / name).read_text(), output.read_text()
+    if name == "app.xlf":
+        assert after.count("<target") == before.count("<source") > 3
+    else:
+        assert after.lower() == before.lower()
+    assert sum(len(document.sentences) for document in swap[0]) > 8
