@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from starlette.testclient import TestClient
+from tiny_runs import Warm
 
 from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig, ScorerConfig
 from dynctx.model_folder import Model, build_scorer
@@ -73,27 +71,24 @@ def client_of(
 
 
 class Server:
-    """`dynctx serve` as a process of its own."""
+    """`dynctx serve` as a process of its own, at a port that was free."""
 
-    def __init__(self, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "dynctx.cli", "serve", "-m", str(folder), "--port", "0", *options]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-        )
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        found = re.search(r"http://\S+", line)
-        if not found:
-            self.process.kill()
-            raise AssertionError(line + self.process.communicate()[1])
+    def __init__(self, warm: Warm, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
+        arguments = ["serve", "-m", str(folder), "--port", "0", "--device", "cpu", *options]
+        self.process = warm.start(*arguments, environment=environment)
+        deadline = time.monotonic() + 60
+        while not (found := re.search(r"http://\S+", self.log())):
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.01)
         self.url = found[0]
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Exit code and what it wrote to stderr."""
-        self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=60)
-        return self.process.returncode, err
+    def log(self) -> str:
+        return self.process.err.read_text(encoding="utf-8") if self.process.err.exists() else ""
+
+    def signal(self, number: int) -> None:
+        self.process.kill(number)
+
+    def ended(self) -> tuple[int, list[str]]:
+        """Its exit code, and its log without the line that says where it is."""
+        ended = self.process.wait()
+        return ended.code, ended.err.splitlines()[1:]

@@ -72,7 +72,7 @@ def test_characters_that_html_writes_otherwise() -> None:
 @given(st.text(alphabet="<>/!-ab \n\"'=&;", max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_markup_of_any_kind_comes_back(text: str) -> None:
-    """With every sentence put back as it was, no character is lost or moved but for how spaces and signs are written."""
+    """With every sentence put back as it was, nothing is lost or moved but how spaces are written."""
     layout = html_text(text)
     layout.written = str
     restored = layout.filled(layout.sentences)

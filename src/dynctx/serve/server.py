@@ -57,19 +57,38 @@ def serve(
             ws="none",
             timeout_graceful_shutdown=int(limits.seconds + GRACE),
         )
-        address = listener.getsockname()
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        sys.stderr.write(f"dynctx: serving {folder} at http://{shown}:{address[1]} (Ctrl-C stops)\n")
-        if not is_loopback(address[0]) and not api_key:
+        if not is_loopback(listener.getsockname()[0]) and not api_key:
             sys.stderr.write("dynctx: whoever reaches this address can use it; --api-key asks for a key\n")
-        # uvicorn raises the signal that stopped it once more when all is done; that is then no error
+        server = Server(config, f"serving {folder} at {url_of(listener)} (Ctrl-C stops)")
+        # uvicorn raises the signal that stopped it once more when all is done; by then it is no error
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        uvicorn.Server(config).run(sockets=[listener])
+            signal.signal(number, server.handle_exit)
+        server.run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """Says where it is once it can be reached."""
+
+    def __init__(self, config: uvicorn.Config, ready: str) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            sys.stderr.write(f"dynctx: {self.ready}\n")
+            sys.stderr.flush()
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:
     try:
+        if not 0 <= port < 2**16:  # which getaddrinfo takes for another port
+            raise OverflowError("ports go from 0 to 65535")
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
