@@ -35,3 +35,11 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**30)
     except (OSError, AttributeError):
         pass
+
+
+def return_freed_memory() -> None:
+    """Give back to the system what was freed: for a process that runs for months, after its largest batches."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass

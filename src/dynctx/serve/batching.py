@@ -16,12 +16,14 @@ from itertools import pairwise
 
 from dynctx.commands import precision
 from dynctx.config import DecodingConfig
+from dynctx.devices import return_freed_memory
 from dynctx.documents import Document
 from dynctx.model_folder import Model
 from dynctx.pipeline import Choice, Wish, translate_and_explain
 from dynctx.serve.limits import Refused
 from dynctx.serve.metrics import Metrics
 
+TRIM_SECONDS = 10.0  # memory is kept for the next batch, but not the most that any batch ever needed
 log = logging.getLogger("dynctx.serve")
 
 
@@ -123,6 +125,7 @@ class Batcher:
     # the worker's thread
 
     def _run(self) -> None:
+        trimmed = time.monotonic()
         while turn := self._next_turn():
             start = time.perf_counter()
             self.metrics.batch_requests.observe(len(turn))
@@ -130,6 +133,9 @@ class Batcher:
             with precision(self.model.device):
                 self._translate(turn)
             self.metrics.batch_seconds.observe(time.perf_counter() - start)
+            if time.monotonic() - trimmed > TRIM_SECONDS:
+                return_freed_memory()
+                trimmed = time.monotonic()
 
     def _next_turn(self) -> Turn:
         """Empty where there is nothing left to do."""

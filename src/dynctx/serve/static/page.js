@@ -29,10 +29,12 @@ function makeLine(text, place) {
   return { text, row, cells: { translation, plain, context }, answer: null, chosen: null, plain: null, busy: false };
 }
 
+// How bright a candidate is: half where it is as probable as needing none at all, more or less with the difference.
 function strength(line, distance) {
-  const all = Object.values(line.answer.probabilities);
-  if (!all.length) return line.answer.selected.includes(distance) ? 0.8 : 0;
-  return (line.answer.probabilities[distance] || 0) / Math.max(...all, line.answer.non || 0);
+  const { probabilities, non, selected } = line.answer;
+  if (!(distance in probabilities)) return selected.includes(distance) ? 0.8 : 0;
+  const differences = Object.values(probabilities).map((p) => Math.abs(p - non));
+  return 0.5 + (probabilities[distance] - non) / (2 * Math.max(0.05, ...differences));
 }
 
 function percent(line, distance) {
@@ -388,7 +390,7 @@ async function begin() {
     $("languages").textContent = `${model.source.name} to ${model.target.name}, ${model.kind}, ${model.selector}`;
     $("key-field").hidden = !model.key_required;
     $("example").hidden = !(model.source.code in EXAMPLES);
-    $("result").style.setProperty("--strip", `${model.scope * 1.7}rem`);
+    $("result").style.setProperty("--strip", `${model.scope * 1.7 + 3}rem`);
     if (!model.scope) $("beside").checked = false;
     $("beside").closest("label").hidden = !model.scope;
     $("result").classList.toggle("alone", !$("beside").checked);
