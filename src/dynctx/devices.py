@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 
 import torch
 
@@ -39,7 +40,5 @@ def keep_freed_memory() -> None:
 
 def return_freed_memory() -> None:
     """Give back to the system what was freed: for a process that runs for months, after its largest batches."""
-    try:
+    with suppress(OSError, AttributeError):  # as above
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass

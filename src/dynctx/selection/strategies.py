@@ -92,7 +92,7 @@ class Fixed:
         given = [[slot + 1 in self.distances[numbers[row]] for slot in range(scope)] for row in rows]
         selection = selection.clone()
         if given:
-            selection[rows] = torch.tensor(given, dtype=torch.bool, device=selection.device).view(-1, scope)
+            selection[rows] = torch.tensor(given, dtype=torch.bool, device=selection.device).view(len(rows), scope)
         return selection & batch.present
 
 
