@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dynctx.serve.batching import Answer, Batcher, BatchSizes, Task, runs
 from dynctx.serve.limits import Clients, Limits, Refused
 from dynctx.serve.metrics import Metrics
 from dynctx.serve.service import Service
+from dynctx.translators import build_translator
 
 Translated = list[tuple[str, Choice]]
 
@@ -668,6 +670,26 @@ def test_a_random_selector_cannot_be_the_default(model: Model) -> None:
     with pytest.raises(DynctxError, match="does not choose at random"):
         Service(model, selector="random subset")
     assert Service(model, selector="previous 1").selector == "previous 1"
+
+
+def test_a_model_without_context_and_without_languages(model: Model) -> None:
+    sizes = replace(model.config.model, kind="sentence")
+    data = replace(model.config.data, source_language="", target_language="")
+    config = replace(model.config, model=sizes, data=data, decoding=replace(model.config.decoding, selector="none"))
+    translator = build_translator(sizes, len(model.source), len(model.target))
+    alone = Model(config, translator, model.source, model.target)
+    with client_of(alone) as client:
+        assert post(client, q="the cat", source="fr", target="it").status_code == 200
+        assert client.get("/languages").json()[0] == {"code": "und", "name": "und", "targets": ["und"]}
+        found = post(client, "/v1/documents", sentences=SENTENCES, selection={"3": []}).json()["sentences"]
+        assert [(s["translation"], s["selected"]) for s in found] == [
+            (t, []) for t in lines(direct(alone, SENTENCES, "none"))
+        ]
+        answer = post(client, "/v1/documents", sentences=SENTENCES, selection={"3": [1]})
+        assert "distance 1; it can have none" in refused(answer, 400)
+        answer = post(client, "/v1/documents", sentences=SENTENCES, selector="probability-first")
+        assert refused(answer, 400) == "selector 'probability-first': this model has no context scorer"
+        assert client.get("/v1/model").json()["scope"] == 0
 
 
 def test_an_answer_is_what_a_task_delivers(model: Model) -> None:

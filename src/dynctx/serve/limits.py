@@ -19,7 +19,7 @@ class Limits:
     characters: int = 2000  # of one sentence
     waiting: int = 10_000  # sentences of all requests together that are not being translated yet
     requests: int = 64  # of one client at a time
-    seconds: float = 120.0  # from the first byte of a request to its last translation
+    seconds: float = 120.0  # for a request to arrive, and again for its translations
 
     def __post_init__(self) -> None:
         for field in fields(self):
