@@ -538,7 +538,7 @@ def test_turns_go_round_and_round(model: Model) -> None:
 def test_a_batch_has_a_size_in_tokens_too(model: Model) -> None:
     """A sentence of 40 bytes is taken for 12 subwords, and has up to three like it before it (scope 3)."""
     long = "x" * 40
-    batcher = Batcher(model, model.config.decoding, BatchSizes(sentences=99, tokens=3 * 24), 100, Metrics())
+    batcher = Batcher(model, model.config.decoding, BatchSizes(sentences=9, tokens=8), 100, Metrics())
     (task,) = fill(batcher, [long] * 5)
     assert [task.size(place, 3) for place in range(5)] == [12, 24, 36, 48, 48]
     assert [batcher._take() for _ in range(5)] == [{task: [0, 1]}, {task: [2]}, {task: [3]}, {task: [4]}, {}]

@@ -156,6 +156,10 @@ def serve(
     """Translate over HTTP, for programs (as LibreTranslate does) and on a page at /."""
     from dynctx.serve.limits import Limits
 
+    # oneDNN keeps code for every shape of batch it has met, 1024 of them and more than once: of more than these it
+    # is no faster, and months of requests make for all shapes there are
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "256")
     limits = Limits(max_body, max_sentences, max_characters, max_waiting, max_requests, max_seconds)
     try:
         from dynctx.serve.server import serve as run

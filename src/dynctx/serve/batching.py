@@ -41,7 +41,7 @@ class BatchSizes:
     """How much is translated at once."""
 
     sentences: int = 32
-    tokens: int = 16384  # about; sentences times the longest of them with its candidates
+    tokens: int = 256  # of a sentence with its candidates, about; of longer ones fewer are taken
     window: float = 0.005  # seconds that an idle service waits for more requests after the first
 
 
@@ -155,7 +155,7 @@ class Batcher:
         while self.tasks and rows < self.sizes.sentences:
             task = self.tasks[0]
             longest = max(longest, task.size(task.left[0], self.model.translator.scope))
-            if rows and (rows + 1) * longest > self.sizes.tokens:
+            if rows and (rows + 1) * longest > self.sizes.sentences * self.sizes.tokens:
                 break
             self.tasks.popleft()
             turn.setdefault(task, []).append(task.left.popleft())
