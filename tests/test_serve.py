@@ -532,7 +532,7 @@ def test_turns_go_round_and_round(model: Model) -> None:
     assert batcher._take() == {a: [0, 1], b: [0], c: [0, 1]}
     assert batcher.waiting == 3
     assert batcher._take() == {a: [2, 3], c: [2]}
-    assert batcher._take() == {} and batcher.waiting == 0
+    assert not batcher.tasks and batcher.waiting == 0
 
 
 def test_a_batch_has_a_size_in_tokens_too(model: Model) -> None:
@@ -541,7 +541,31 @@ def test_a_batch_has_a_size_in_tokens_too(model: Model) -> None:
     batcher = Batcher(model, model.config.decoding, BatchSizes(sentences=9, tokens=8), 100, Metrics())
     (task,) = fill(batcher, [long] * 5)
     assert [task.size(place, 3) for place in range(5)] == [12, 24, 36, 48, 48]
-    assert [batcher._take() for _ in range(5)] == [{task: [0, 1]}, {task: [2]}, {task: [3]}, {task: [4]}, {}]
+    assert [batcher._take() for _ in range(4)] == [{task: [0, 1]}, {task: [2]}, {task: [3]}, {task: [4]}]
+
+
+def test_a_request_given_up_before_it_began_does_not_end_the_service(model: Model) -> None:
+    done = threading.Event()
+    batcher = Batcher(model, model.config.decoding, BatchSizes(window=0.2), 100, Metrics())
+    batcher.start()
+    for _ in range(2):
+        task = Task(["the cat"], [0], "none", {}, lambda item: None)
+        batcher.submit(task)
+        time.sleep(0.05)  # the service is waiting for company now
+        batcher.give_up(task)
+    time.sleep(0.3)
+    assert batcher.alive and batcher.waiting == 0
+    batcher.submit(Task(["the cat"], [0], "none", {}, lambda item: done.set()))
+    assert done.wait(20)
+    batcher.close()
+
+
+def test_requests_for_nothing_do_not_end_the_service(model: Model) -> None:
+    with client_of(model, sizes=BatchSizes(window=0)) as client:
+        for _ in range(20):
+            assert post(client, "/v1/documents", sentences=["a"], numbers=[]).status_code == 200
+            assert post(client, q=[], source="en", target="de").status_code == 200
+        assert client.get("/health").status_code == 200
 
 
 def test_runs() -> None:

@@ -137,17 +137,24 @@ class Batcher:
                 return_freed_memory()
                 trimmed = time.monotonic()
 
-    def _next_turn(self) -> Turn:
-        """Empty where there is nothing left to do."""
+    def _next_turn(self) -> Turn | None:
+        """None where the service stops and nothing is left to do."""
         with self.changed:
-            idle = not self.tasks
-            while not self.tasks and not self.stopping:
-                self.changed.wait()
-            if idle and not self.stopping:
-                end = time.monotonic() + self.sizes.window
-                while self.waiting < self.sizes.sentences and (left := end - time.monotonic()) > 0:
-                    self.changed.wait(left)
-            return self._take()
+            while True:
+                idle = not self.tasks
+                while not self.tasks:
+                    if self.stopping:
+                        return None
+                    self.changed.wait()
+                if idle:
+                    self._wait_for_more()
+                if self.tasks:  # or those that came have been given up since
+                    return self._take()
+
+    def _wait_for_more(self) -> None:
+        end = time.monotonic() + self.sizes.window
+        while self.waiting < self.sizes.sentences and not self.stopping and (left := end - time.monotonic()) > 0:
+            self.changed.wait(left)
 
     def _take(self) -> Turn:
         turn: Turn = {}

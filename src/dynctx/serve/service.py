@@ -90,6 +90,8 @@ class Service:
         selected: Mapping[int, Collection[int]],
     ) -> Answers:
         """Translations as they are made. Whoever stops listening has given the rest up."""
+        if not places:
+            return
         loop = asyncio.get_running_loop()
         end, found = loop.time() + self.limits.seconds, asyncio.Queue[list[Answer] | Refused]()
 
@@ -116,8 +118,7 @@ class Service:
         """All of a document, by the service's selector."""
         self.check_sentences(sentences)
         found = [""] * len(sentences)
-        if sentences:
-            async for answers in self.answers(sentences, range(len(sentences)), self.selector, {}):
-                for answer in answers:
-                    found[answer.place] = answer.translation
+        async for answers in self.answers(sentences, range(len(sentences)), self.selector, {}):
+            for answer in answers:
+                found[answer.place] = answer.translation
         return found
