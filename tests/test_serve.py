@@ -427,20 +427,20 @@ def test_time_runs_out(model: Model, held: Held) -> None:
 def test_time_runs_out_in_a_stream(model: Model, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """The status has been sent by then: the last line tells."""
     sizes = BatchSizes(sentences=1, window=0)
-    with client_of(model, Limits(seconds=1.0), sizes) as client:
+    with client_of(model, Limits(seconds=2.0), sizes) as client:
         held.go.set()
         original = client.service.batcher._translate  # type: ignore[attr-defined]
 
         def once(turn: Any) -> None:
             original(turn)
-            time.sleep(1.2)
+            time.sleep(2.2)
 
         monkeypatch.setattr(client.service.batcher, "_translate", once)  # type: ignore[attr-defined]
         answer = post(client, "/v1/documents", sentences=["a", "b"], stream=True)
         assert answer.status_code == 200
         first, last = [json.loads(line) for line in answer.text.splitlines()]
         assert first["sentence"] == 1
-        assert last == {"error": "not done within 1 s; ask for fewer sentences", "status": 504}
+        assert last == {"error": "not done within 2 s; ask for fewer sentences", "status": 504}
 
 
 @pytest.mark.parametrize("name", ["body_bytes", "sentences", "characters", "waiting", "requests", "seconds"])

@@ -104,13 +104,13 @@ def test_a_key_from_the_environment_and_a_client_that_gives_it(folder: Path, war
 
 def test_translations_come_as_they_are_made(server: Server) -> None:
     connection = connect(server)
-    connection.request("POST", "/v1/documents", json.dumps({"sentences": LONG, "stream": True}))
+    connection.request("POST", "/v1/documents", json.dumps({"sentences": LONG * 2, "stream": True}))
     answer = connection.getresponse()
     assert json.loads(answer.readline())["sentence"] == 1
     waiting = metric(server, "dynctx_waiting_sentences")
     assert waiting > 10  # the first was here long before the last was made
     numbers = [json.loads(line).get("sentence") for line in answer.read().splitlines()]
-    assert numbers == [*range(2, 61), None]
+    assert numbers == [*range(2, 121), None]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -38,16 +38,12 @@ def serve(
     """Until SIGTERM or SIGINT. Then no request is taken any more, and those that were taken are finished."""
     with bind(host, port) as listener:  # first: loading takes seconds, and a port in use should show at once
         model = load_model(folder, pick_device(device))
-        model.config.decoding = changed(model.config.decoding, beam=beam)
+        model.config.decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
+        sizes = None if batch is None else BatchSizes(batch)
         if int8:
             if model.device.type != "cpu":
                 raise DynctxError("--int8 is for the CPU; add --device cpu")
             to_int8(model.translator)
-        sizes = (
-            None
-            if batch is None
-            else BatchSizes(sentences=changed(model.config.decoding, batch_sentences=batch).batch_sentences)
-        )
         service = Service(model, limits, sizes, api_key or None, selector, folder.resolve().name)
         config = uvicorn.Config(
             make_app(service),
