@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test clean
+.PHONY: demo test browser clean
 
 demo: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python examples/demo.py
 
-test: $(STAMP)
+test: $(STAMP) browser
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
@@ -20,6 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
+
+# The page is tested in a real browser where one can be had; without one those tests say that they were skipped.
+browser:
+	@command -v chromium > /dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; } \
+		> /dev/null 2>&1 || true
 
 clean:
 	rm -rf $(VENV) runs/demo

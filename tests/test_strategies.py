@@ -13,7 +13,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer, Shape, plan_epoch
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
-from dynctx.selection.strategies import FORMS, Random, _mix, parse_selector, uniform
+from dynctx.selection.strategies import FORMS, Fixed, Random, _mix, parse_selector, uniform
 
 SCOPE = 3
 
@@ -60,6 +60,24 @@ def test_fixed_selections(text: str, expected: list[str]) -> None:
     assert marks(select(text, batch)) == expected
     assert select(text, batch).dtype == torch.bool
     assert marks(select(text, batch, seed=2, draw=5)) == expected
+
+
+def test_selections_by_hand() -> None:
+    """What does not exist is not selected: 1 has one candidate, 3 has none, and 9 is beyond the scope."""
+    fixed = Fixed(parse_selector("previous 1", 1), {1: [1, 2], 2: [2], 3: [1], 6: [], 7: [3, 1, 9]})
+    expected = ["000", "100", "010", "000", "100", "100", "000", "101"]
+    assert marks(fixed.select(batch_of(TWO, range(8)))) == expected
+    order = [7, 0, 2]  # by the number of the sentence, not by its row
+    assert marks(fixed.select(batch_of(TWO, order))) == [expected[k] for k in order]
+    batch = batch_of(TWO, range(8))
+    Fixed(parse_selector("full", 1), {7: []}).select(batch)
+    assert marks(batch.present) == PRESENT  # which `full` gives away, is not written into
+
+
+def test_nothing_by_hand_and_no_scope() -> None:
+    batch = batch_of(TWO, range(8))
+    assert marks(Fixed(parse_selector("full", 1), {}).select(batch)) == PRESENT
+    assert Fixed(parse_selector("full", 1), {1: [1]}).select(batch_of(TWO, range(8), scope=0)).shape == (8, 0)
 
 
 @pytest.mark.parametrize("text", ["none", "full", "previous 2", "random 3", "random subset"])

@@ -185,6 +185,49 @@ def select(
 
 
 @app.command()
+def serve(
+    model: ModelFolder = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; the default is reached from this machine only.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 5000,
+    api_key: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(envvar="DYNCTX_API_KEY", help="Serve only those who give this key (better in the environment)."),
+    ] = None,
+    selector: SelectorName = None,
+    beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
+    batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
+    int8: Annotated[
+        bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 2 * 2**20,
+    max_sentences: Annotated[int, typer.Option(help="Sentences of a request.")] = 1000,
+    max_characters: Annotated[int, typer.Option(help="Characters of a sentence.")] = 2000,
+    max_waiting: Annotated[int, typer.Option(help="Sentences that may wait, of all requests together.")] = 10_000,
+    max_requests: Annotated[int, typer.Option(help="Requests of one client at a time.")] = 64,
+    max_seconds: Annotated[float, typer.Option(help="Time for a request.")] = 120.0,
+) -> None:
+    """Translate over HTTP, for programs (as LibreTranslate does) and on a page at /."""
+    from dynctx.serve.limits import Limits
+
+    # oneDNN keeps code for every shape of batch it has met, 1024 of them and more than once: of more than these it
+    # is no faster, and months of requests make for all shapes there are
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "256")
+    limits = Limits(max_body, max_sentences, max_characters, max_waiting, max_requests, max_seconds)
+    try:
+        from dynctx.serve.server import serve as run
+    except ModuleNotFoundError as error:
+        raise DynctxError(f"dynctx serve needs {error.name}; pip install 'dynctx[serve]' brings it") from None
+
+    from dynctx.model_folder import default_model
+
+    run(model or default_model(), host, port, api_key, selector, beam, batch, int8, device, limits)
+
+
+@app.command()
 def evaluate(
     hypothesis: Annotated[str, typer.Argument(metavar="HYP")],
     references: Annotated[list[str], typer.Argument(metavar="REF...")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 
 import torch
 
@@ -35,3 +36,9 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**30)
     except (OSError, AttributeError):
         pass
+
+
+def return_freed_memory() -> None:
+    """Give back to the system what was freed: for a process that runs for months, after its largest batches."""
+    with suppress(OSError, AttributeError):  # as above
+        ctypes.CDLL(None).malloc_trim(0)

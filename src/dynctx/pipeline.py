@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import batches_by_length, translate
 from dynctx.documents import Document
 from dynctx.model_folder import Model
-from dynctx.selection.strategies import Judged, Selector
+from dynctx.selection.strategies import Fixed, Judged, Selector
 
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like
 
@@ -30,10 +30,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What is wanted of one document, where that is less than all of it or more than a selector would say."""
+
+    places: Collection[int]  # of the sentences to translate, from 0; the others serve as context only
+    selected: Mapping[int, Collection[int]] = field(default_factory=dict)  # distances given by hand, by place
+
+
+@dataclass(frozen=True)
 class Line:
     """A sentence of the input as the model gets it: one unit, or several where the line is too long."""
 
     document: int
+    place: int  # in the document, from 0
     units: range
 
 
@@ -54,7 +63,7 @@ class Units:
                         f"document {document.id}, sentence {place + 1}: {len(ids)} pieces long, "
                         f"translated in {len(parts)} parts"
                     )
-                self.lines.append(Line(number, range(count, count + len(parts))))
+                self.lines.append(Line(number, place, range(count, count + len(parts))))
                 units[-1] += parts
                 count += len(parts)
         self.count = count
@@ -62,6 +71,25 @@ class Units:
         self.filled: Ints = np.flatnonzero([len(ids) for document in units for ids in document])
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         self.gatherer = Gatherer(store, model.translator.scope, model.device)
+
+    def wanted(self, wishes: Sequence[Wish]) -> Ints:
+        """The units to translate."""
+        return np.array([u for u in self.filled if self._line(u).place in wishes[self._line(u).document].places], int)
+
+    def by_hand(self, wishes: Sequence[Wish]) -> dict[int, set[int]]:
+        """Distances that were given in lines, in units: what a selection has columns for."""
+        found: dict[int, set[int]] = {}
+        for number, line in enumerate(self.lines):
+            given = wishes[line.document].selected.get(line.place)
+            if given is not None:
+                earlier = [
+                    u for distance in given if distance <= line.place for u in self.lines[number - distance].units
+                ]
+                found |= {unit: {unit - u for u in earlier} for unit in line.units}
+        return found
+
+    def _line(self, unit: int) -> Line:
+        return self.lines[self.line_of[unit]]
 
 
 class Recorder:
@@ -73,11 +101,14 @@ class Recorder:
 
     def select(self, batch: Batch, draw: int = 0) -> Tensor:
         probabilities = None
-        if isinstance(self.selector, Judged):
-            probabilities = self.selector.probabilities(batch)
-            selection = self.selector.choose(probabilities, batch.present)
+        chooser = self.selector.base if isinstance(self.selector, Fixed) else self.selector
+        if isinstance(chooser, Judged):
+            probabilities = chooser.probabilities(batch)
+            selection = chooser.choose(probabilities, batch.present)
         else:
-            selection = self.selector.select(batch, draw)
+            selection = chooser.select(batch, draw)
+        if isinstance(self.selector, Fixed):
+            selection = self.selector.put(selection, batch)
         rows = probabilities.tolist() if probabilities is not None else [None] * len(batch)
         self.found |= dict(zip(batch.numbers.tolist(), zip(selection.tolist(), rows)))
         return selection
@@ -123,14 +154,19 @@ def translate_and_explain(
     selector: Selector | None = None,
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    wishes: Sequence[Wish] | None = None,
 ) -> tuple[list[Document], list[list[Choice]]]:
-    """The translations, and what context each sentence was given."""
-    decoding = decoding or model.config.decoding
-    units, recorder = Units(model, documents, warn), Recorder(selector or model.selector)
+    """The translations, and what context each sentence was given. wishes: one a document; default: all of each."""
+    decoding, selector = decoding or model.config.decoding, selector or model.selector
+    units = Units(model, documents, warn)
+    wanted = units.filled
+    if wishes is not None:
+        wanted, selector = units.wanted(wishes), Fixed(selector, units.by_hand(wishes))
+    recorder = Recorder(selector)
     texts = [""] * units.count
-    if len(units.filled):
-        hypotheses = translate(model.translator, units.gatherer, units.filled, decoding, recorder, progress)
-        for unit, text in zip(units.filled, model.target.decode([hypothesis.ids for hypothesis in hypotheses])):
+    if len(wanted):
+        hypotheses = translate(model.translator, units.gatherer, wanted, decoding, recorder, progress)
+        for unit, text in zip(wanted, model.target.decode([hypothesis.ids for hypothesis in hypotheses])):
             texts[unit] = text
     joiner = "" if model.config.data.target_language in ("zh", "ja") else " "
     translated: list[list[str]] = [[] for _ in documents]

@@ -6,7 +6,7 @@ depend on (seed, draw, sentence) and not on the batch, so they are the same howe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import torch
@@ -87,6 +87,27 @@ class Judged:
         if self.size is None:
             return probability_first(probabilities)
         return size_first(probabilities, present, self.size)
+
+
+class Fixed:
+    """Distances given by hand for some sentences, by their number in the store; `base` chooses for the others."""
+
+    def __init__(self, base: Selector, distances: Mapping[int, Collection[int]]) -> None:
+        self.base, self.distances = base, distances
+        self.name = f"{base.name}, some by hand"
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        return self.put(self.base.select(batch, draw), batch)
+
+    def put(self, selection: Tensor, batch: Batch) -> Tensor:
+        """[n, scope] with the rows that are given by hand in the place of what was chosen for them."""
+        scope, numbers = selection.shape[1], batch.numbers.tolist()
+        rows = [row for row, number in enumerate(numbers) if number in self.distances]
+        given = [[slot + 1 in self.distances[numbers[row]] for slot in range(scope)] for row in rows]
+        selection = selection.clone()
+        if given:
+            selection[rows] = torch.tensor(given, dtype=torch.bool, device=selection.device).view(len(rows), scope)
+        return selection & batch.present
 
 
 def uniform(sentences: Tensor, count: int, seed: int, draw: int) -> Tensor:

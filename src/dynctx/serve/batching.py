@@ -1,0 +1,227 @@
+"""Requests of many users translated together, by one thread that owns the model.
+
+Documents wait in a queue. Each turn takes one sentence of every document in it, round and round, until the batch is
+full; so a long document leaves room for short ones, and its own translations come back as they are made.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dynctx.commands import precision
+from dynctx.config import DecodingConfig
+from dynctx.devices import return_freed_memory
+from dynctx.documents import Document
+from dynctx.model_folder import Model
+from dynctx.pipeline import Choice, Wish, translate_and_explain
+from dynctx.serve.limits import Refused
+from dynctx.serve.metrics import Metrics
+
+TRIM_SECONDS = 10.0  # memory is kept for the next batch, but not the most that any batch ever needed
+log = logging.getLogger("dynctx.serve")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A translated sentence; `place` is its index in the document."""
+
+    place: int
+    translation: str
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """How much is translated at once."""
+
+    sentences: int = 32
+    tokens: int = 256  # of a sentence with its candidates, about; of longer ones fewer are taken
+    window: float = 0.005  # seconds that an idle service waits for more requests after the first
+
+
+class Task:
+    """One document under way. `deliver` is called in the worker's thread, with answers or with what went wrong."""
+
+    def __init__(
+        self,
+        sentences: Sequence[str],
+        places: Sequence[int],
+        selector: str,
+        selected: Mapping[int, Collection[int]],
+        deliver: Callable[[list[Answer] | Refused], None],
+    ) -> None:
+        self.sentences, self.selector, self.selected, self.deliver = sentences, selector, selected, deliver
+        self.left = deque(places)
+
+    def size(self, place: int, scope: int) -> int:
+        """About how many subwords a sentence and its candidates are: in UTF-8 one has about four bytes."""
+        return sum(len(text.encode()) // 4 + 2 for text in self.sentences[max(0, place - scope) : place + 1])
+
+
+Turn = dict[Task, list[int]]  # places, by task
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring sentences of a task as a document of their own, with the candidates before them."""
+
+    task: Task
+    offset: int  # the place of the document's first sentence in the task
+    document: Document
+    wish: Wish
+
+
+class Batcher:
+    def __init__(
+        self, model: Model, decoding: DecodingConfig, sizes: BatchSizes, most_waiting: int, metrics: Metrics
+    ) -> None:
+        self.model, self.decoding, self.sizes, self.most_waiting = model, decoding, sizes, most_waiting
+        self.metrics = metrics
+        self.tasks: deque[Task] = deque()
+        self.waiting = 0  # sentences of all tasks
+        self.stopping = False
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self._run, name="translator", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.thread.is_alive() and not self.stopping
+
+    def submit(self, task: Task) -> None:
+        with self.changed:
+            if not self.alive:
+                raise Refused(503, "the service is stopping", {"Retry-After": "5"})
+            if self.waiting + len(task.left) > self.most_waiting:
+                reason = f"the queue is full ({self.waiting} sentences are waiting); try again soon"
+                raise Refused(503, reason, {"Retry-After": "5"})
+            self.tasks.append(task)
+            self._count(len(task.left))
+            self.changed.notify()
+
+    def give_up(self, task: Task) -> None:
+        """Nobody waits for this task any more: what it has not begun is not done."""
+        with self.changed:
+            if task in self.tasks:
+                self.tasks.remove(task)
+                self._count(-len(task.left))
+
+    def close(self) -> None:
+        """Finish what is waiting, then end the thread."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify()
+        if self.thread.is_alive():
+            self.thread.join()
+
+    # the worker's thread
+
+    def _run(self) -> None:
+        trimmed = time.monotonic()
+        while turn := self._next_turn():
+            start = time.perf_counter()
+            self.metrics.batch_requests.observe(len(turn))
+            self.metrics.batch_sentences.observe(sum(map(len, turn.values())))
+            with precision(self.model.device):
+                self._translate(turn)
+            self.metrics.batch_seconds.observe(time.perf_counter() - start)
+            if time.monotonic() - trimmed > TRIM_SECONDS:
+                return_freed_memory()
+                trimmed = time.monotonic()
+
+    def _next_turn(self) -> Turn | None:
+        """None where the service stops and nothing is left to do."""
+        with self.changed:
+            while True:
+                idle = not self.tasks
+                while not self.tasks:
+                    if self.stopping:
+                        return None
+                    self.changed.wait()
+                if idle:
+                    self._wait_for_more()
+                if self.tasks:  # or those that came have been given up since
+                    return self._take()
+
+    def _wait_for_more(self) -> None:
+        end = time.monotonic() + self.sizes.window
+        while self.waiting < self.sizes.sentences and not self.stopping and (left := end - time.monotonic()) > 0:
+            self.changed.wait(left)
+
+    def _take(self) -> Turn:
+        turn: Turn = {}
+        rows, longest = 0, 0
+        while self.tasks and rows < self.sizes.sentences:
+            task = self.tasks[0]
+            longest = max(longest, task.size(task.left[0], self.model.translator.scope))
+            if rows and (rows + 1) * longest > self.sizes.sentences * self.sizes.tokens:
+                break
+            self.tasks.popleft()
+            turn.setdefault(task, []).append(task.left.popleft())
+            rows += 1
+            if task.left:
+                self.tasks.append(task)
+        self._count(-rows)
+        return turn
+
+    def _count(self, sentences: int) -> None:
+        self.waiting += sentences
+        self.metrics.waiting.set(self.waiting)
+
+    def _translate(self, turn: Turn) -> None:
+        """One call for all tasks that choose alike; after a failure each alone, so that only the cause fails."""
+        for selector in dict.fromkeys(task.selector for task in turn):
+            group = {task: places for task, places in turn.items() if task.selector == selector}
+            try:
+                answers = self._answers(group, selector)
+            except Exception:
+                log.exception("a batch of %d requests failed", len(group))
+                if len(group) > 1:
+                    for task, places in group.items():
+                        self._translate({task: places})
+                else:
+                    self._fail(*group)
+                continue
+            for task, found in answers.items():
+                self.metrics.sentences.inc(len(found))
+                task.deliver(found)
+
+    def _fail(self, task: Task) -> None:
+        self.metrics.failed.inc()
+        self.give_up(task)
+        task.deliver(Refused(500, "the translation failed through a fault of the service; its log says more"))
+
+    def _answers(self, group: Turn, selector: str) -> dict[Task, list[Answer]]:
+        parts = [self._part(task, *run) for task, places in group.items() for run in runs(places)]
+        translated, choices = translate_and_explain(
+            self.model,
+            [part.document for part in parts],
+            self.decoding,
+            self.model.choose(selector),
+            wishes=[part.wish for part in parts],
+        )
+        found: dict[Task, list[Answer]] = {task: [] for task in group}
+        for part, document, chosen in zip(parts, translated, choices):
+            answers = [Answer(k + part.offset, document.sentences[k], chosen[k]) for k in part.wish.places]
+            found[part.task] += answers
+        return found
+
+    def _part(self, task: Task, first: int, last: int) -> Part:
+        offset = max(0, first - self.model.translator.scope)
+        selected = {k - offset: task.selected[k] for k in range(first, last + 1) if k in task.selected}
+        document = Document("", tuple(task.sentences[offset : last + 1]))
+        return Part(task, offset, document, Wish(range(first - offset, last + 1 - offset), selected))
+
+
+def runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each stretch of neighbours: [3, 4, 5, 9] -> [(3, 5), (9, 9)]."""
+    borders = [k for k, (a, b) in enumerate(pairwise(places), 1) if b != a + 1]
+    return [(places[a], places[b - 1]) for a, b in pairwise([0, *borders, len(places)])]

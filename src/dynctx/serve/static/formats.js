@@ -1,0 +1,97 @@
+// Documents in and out: plain text and SRT subtitles become sentences, and translations take their places again.
+
+const TIMING = /^\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+/;
+const WRAPPED = /^(\s*(?:<[^<>]+>|\{[^{}]+\})+)([\s\S]*?)((?:<\/[^<>]+>)*\s*)$/;
+const NO_SPACES = ["zh", "ja"]; // languages that put none between sentences
+
+export function isSrt(text) {
+  return text.split("\n").slice(0, 40).some((line) => TIMING.test(line));
+}
+
+// A document is a list of blocks. A block has the text before its sentences, the sentences, and the text after them.
+export function parse(text, name, language, split) {
+  const clean = text.replace(/^\uFEFF/, "").replace(/\r\n?/g, "\n");
+  const srt = /\.srt$/i.test(name || "") || isSrt(clean);
+  return { kind: srt ? "srt" : "txt", blocks: srt ? srtBlocks(clean) : textBlocks(clean, language, split) };
+}
+
+function textBlocks(text, language, split) {
+  const lines = text.replace(/\n+$/, "").split("\n");
+  return lines.map((line, k) => {
+    const end = k + 1 < lines.length ? "\n" : "";
+    const bare = line.trim();
+    if (!bare) return { before: line + end, sentences: [], after: "" };
+    const start = line.indexOf(bare);
+    const sentences = split ? sentencesOf(bare, language) : [bare];
+    return { before: line.slice(0, start), sentences, after: line.slice(start + bare.length) + end };
+  });
+}
+
+function srtBlocks(text) {
+  return text.split(/\n{2,}/).filter((cue) => cue.trim()).map((cue) => {
+    const lines = cue.split("\n");
+    const head = lines.findIndex((line) => TIMING.test(line)) + 1;
+    const bare = lines.slice(head).join(" ").trim();
+    const [, open, inside, close] = WRAPPED.exec(bare) || [null, "", bare, ""];
+    const before = lines.slice(0, head).map((line) => line + "\n").join("") + open;
+    return { before, sentences: inside.trim() ? [inside.trim()] : [], after: close + "\n\n" };
+  });
+}
+
+function sentencesOf(paragraph, language) {
+  if (!("Segmenter" in Intl)) return [paragraph];
+  let segmenter;
+  try {
+    segmenter = new Intl.Segmenter(language, { granularity: "sentence" });
+  } catch { // a code that the browser does not know
+    segmenter = new Intl.Segmenter(undefined, { granularity: "sentence" });
+  }
+  return Array.from(segmenter.segment(paragraph), (part) => part.segment.trim()).filter(Boolean);
+}
+
+export function write(document, translations, language) {
+  const joiner = NO_SPACES.includes(language) ? "" : " ";
+  let next = 0;
+  return document.blocks
+    .map((block) => block.before + block.sentences.map(() => translations[next++]).join(joiner) + block.after)
+    .join("");
+}
+
+// The words of two texts that the other has not, as lists of [text, differs].
+export function compare(a, b) {
+  const [left, right] = [words(a), words(b)];
+  const common = Array.from({ length: left.length + 1 }, () => new Uint16Array(right.length + 1));
+  for (let i = left.length - 1; i >= 0; i--)
+    for (let j = right.length - 1; j >= 0; j--)
+      common[i][j] = left[i] === right[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+  const found = [left.map((word) => [word, true]), right.map((word) => [word, true])];
+  for (let i = 0, j = 0; i < left.length && j < right.length; ) {
+    if (left[i] === right[j]) found[0][i++][1] = found[1][j++][1] = false;
+    else if (common[i + 1][j] >= common[i][j + 1]) i++;
+    else j++;
+  }
+  return found;
+}
+
+function words(text) {
+  return (text.match(/[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|\s+|[\p{L}\p{N}\p{M}]+|./gu) || []).slice(0, 600);
+}
+
+export const EXAMPLES = {
+  en: `The council bought an old bus last year.
+Everyone in the village knew the driver, and she knew every road.
+One morning it broke down at the bridge.
+"It has never done that before," she said.
+The mechanic looked at the engine for an hour.
+He could not find anything wrong with it.
+In the end she kicked the door.
+It started at once.`,
+  zh: `昨天我在车站看见了小李。
+她正在等去北京的火车。
+火车晚点了两个小时。
+所以我们一起喝了咖啡。
+她说很久没有回家了。
+妈妈一直在等她。
+我把伞借给了她。
+到家以后给我打电话吧。`,
+};

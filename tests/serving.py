@@ -1,0 +1,94 @@
+"""A tiny model with a scorer, and services around it, for the tests of `dynctx serve`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from starlette.testclient import TestClient
+from tiny_runs import Warm
+
+from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig, ScorerConfig
+from dynctx.model_folder import Model, build_scorer
+from dynctx.serve.app import make_app
+from dynctx.serve.batching import BatchSizes
+from dynctx.serve.limits import Limits
+from dynctx.serve.service import Service
+from dynctx.subwords import train_subwords
+from dynctx.translators import build_translator
+
+TEXT = ["the cat sat on the mat", "a dog ran in the park", "it rains today again and again", "we saw a small house"]
+SENTENCES = ["the cat sat", "a dog ran", "it rains today", "we saw a house", "the park again", "a small mat", "it sat"]
+
+
+def tiny_model() -> Model:
+    """Untrained, and far from uniform: translations and selections differ from sentence to sentence."""
+    subwords = train_subwords(TEXT, 60, kind="unigram", byte_fallback=False, threads=1)
+    torch.manual_seed(1)
+    config = Config(
+        data=DataConfig(source_language="en", target_language="de"),
+        model=ModelConfig(
+            kind="tdnmt",
+            scope=3,
+            width=16,
+            feed_forward=32,
+            heads=2,
+            encoder_layers=1,
+            decoder_layers=1,
+            tie_embeddings="none",
+        ),
+        scorer=ScorerConfig(enabled=True, pair_layers=1, set_layers=1),
+        decoding=DecodingConfig(beam=2, max_extra=4, selector="probability-first"),
+    )
+    translator = build_translator(config.model, len(subwords), len(subwords))
+    scorer = build_scorer(config)
+    assert scorer is not None
+    with torch.no_grad():
+        for parameter in [*translator.parameters(), *scorer.parameters()]:
+            parameter.mul_(1.5)
+    translator.eval()
+    scorer.eval()
+    return Model(config, translator, subwords, subwords, {}, scorer)
+
+
+@contextmanager
+def client_of(
+    model: Model,
+    limits: Limits | None = None,
+    sizes: BatchSizes | None = None,
+    api_key: str | None = None,
+    selector: str | None = None,
+) -> Iterator[TestClient]:
+    """A client of a service in this process; `client.service` is the service."""
+    service = Service(model, limits, sizes, api_key, selector)
+    with TestClient(make_app(service), raise_server_exceptions=False) as client:
+        client.service = service  # type: ignore[attr-defined]
+        yield client
+
+
+class Server:
+    """`dynctx serve` as a process of its own, at a port that was free."""
+
+    def __init__(self, warm: Warm, folder: Path, *options: str, environment: dict[str, str] | None = None) -> None:
+        arguments = ["serve", "-m", str(folder), "--port", "0", "--device", "cpu", *options]
+        self.process = warm.start(*arguments, environment=environment)
+        deadline = time.monotonic() + 60
+        while not (found := re.search(r"http://\S+", self.log())):
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.01)
+        self.url = found[0]
+
+    def log(self) -> str:
+        return self.process.err.read_text(encoding="utf-8") if self.process.err.exists() else ""
+
+    def signal(self, number: int) -> None:
+        self.process.kill(number)
+
+    def ended(self) -> tuple[int, list[str]]:
+        """Its exit code, and its log without the line that says where it is."""
+        ended = self.process.wait()
+        return ended.code, ended.err.splitlines()[1:]
