@@ -107,8 +107,14 @@ def test_a_text_file_in_its_short_and_long_form() -> None:
             {"training": {"schedule": {"warmups": 1}}},
             "unknown key 'warmups' (did you mean 'warmup'?) in training.schedule",
         ),
-        ({"zzz": 1}, "unknown key 'zzz' (known keys: seed, data, model, scorer, training, decoding, runtime)"),
-        ({1: 2}, "unknown key '1' (known keys: seed, data, model, scorer, training, decoding, runtime)"),
+        (
+            {"zzz": 1},
+            "unknown key 'zzz' (known keys: seed, data, model, scorer, labels, reinforce, training, decoding, runtime)",
+        ),
+        (
+            {1: 2},
+            "unknown key '1' (known keys: seed, data, model, scorer, labels, reinforce, training, decoding, runtime)",
+        ),
         (
             {"data": {"train": [PAIR, PAIR | {"document": 3}]}},
             "unknown key 'document' (did you mean 'documents'?) in data.train[1]",
@@ -369,6 +375,8 @@ def test_yaml_is_for_reading_too() -> None:
     assert [line for line in lines if not line.startswith(" ")][2:] == [
         "model:",
         "scorer:",
+        "labels:",
+        "reinforce:",
         "training:",
         "decoding:",
         "runtime:",

@@ -172,23 +172,32 @@ def sample(
     generator: torch.Generator | None = None,
 ) -> list[Hypothesis]:
     """One draw from the model for each row (the cache's beam must be 1)."""
-    rows = len(limits)
-    tokens = torch.full((rows, 1), BOS, device=limits.device)
-    drawn, score = [], torch.zeros(rows, device=limits.device)
-    ended = torch.zeros(rows, dtype=torch.bool, device=limits.device)
-    for step in range(int(limits.max()) + 1):
-        logits = model.step(cache, tokens)[:, 0].float()  # [R, V]
+    rows, device = len(limits), limits.device
+    longest = int(limits.max()) + 1
+    drawn = torch.full((rows, longest), EOS, device=device)
+    score = torch.zeros(rows, device=device)
+    left = torch.arange(rows, device=device)  # the rows still here
+    tokens, ended = torch.full((rows, 1), BOS, device=device), torch.zeros(rows, dtype=torch.bool, device=device)
+    for step in range(longest):
+        logits = model.step(cache, tokens)[:, 0].float()  # [r, V]
         logits[:, NEVER] = -torch.inf
         log_probability = torch.log_softmax(logits, dim=-1)
-        tokens = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
-        tokens = tokens.masked_fill((ended | (step >= limits))[:, None], EOS)
-        score += torch.where(ended, 0.0, log_probability.gather(1, tokens).squeeze(1))
-        drawn.append(tokens)
-        ended |= tokens[:, 0] == EOS
-        if bool(ended.all()):
-            break
-    ids = torch.cat(drawn, dim=1).tolist()
-    return [Hypothesis(row[: row.index(EOS)], value) for row, value in zip(ids, score.tolist())]
+        # the largest of log p / T - log(an exponential draw) is a draw from p ** (1 / T)
+        noise = torch.empty_like(logits).exponential_(generator=generator).clamp_(min=1e-30).log_()
+        tokens = (log_probability / temperature - noise).argmax(dim=1, keepdim=True)
+        tokens = tokens.masked_fill((ended | (step >= limits[left]))[:, None], EOS)
+        score[left] += torch.where(ended, 0.0, log_probability.gather(1, tokens).squeeze(1))
+        drawn[left, step] = tokens[:, 0]
+        ended = ended | (tokens[:, 0] == EOS)
+        if step % 4 == 3 or step == longest - 1:  # looking costs a wait for the device
+            alive = int((~ended).sum())
+            if not alive:
+                break
+            if alive <= len(left) // 2:  # finished rows leave
+                kept = torch.nonzero(~ended).squeeze(1)
+                cache.keep(kept)
+                left, tokens, ended = left[kept], tokens[kept], ended[kept]
+    return [Hypothesis(ids[: ids.index(EOS)], value) for ids, value in zip(drawn.tolist(), score.tolist())]
 
 
 def batches_by_length(lengths: NDArray[np.int64], batch_sentences: int) -> list[NDArray[np.int64]]:

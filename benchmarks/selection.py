@@ -1,0 +1,180 @@
+"""What selection costs: translation with and without it, and a step of reinforcement beside a step of plain training.
+
+    python benchmarks/selection.py data/tvsub_zh-en-small [--rows 256] [--small]
+
+Base size, TDNMT with scope 6, random weights, the lengths of a real prepared corpus. Prints JSON lines; times in
+milliseconds, medians. `--small` makes everything tiny, to see on a CPU that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynctx.batches import Gatherer
+from dynctx.config import Config, DecodingConfig, apply_overrides, parse_config
+from dynctx.corpus import TokenStore
+from dynctx.decoding import BeamSearch, batches_by_length
+from dynctx.devices import pick_device
+from dynctx.model_folder import Model, save_model
+from dynctx.prepare import load_subwords
+from dynctx.selection.scorer import Scorer, judge
+from dynctx.selection.strategies import Previous, Selector, parse_selector
+from dynctx.training.reinforce import ReinforceRecipe
+from dynctx.training.translation import TranslationRecipe
+from dynctx.translators import build_translator
+
+SMALL = ["model.width=32", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1"]
+
+
+def say(**record: Any) -> None:
+    print(json.dumps(record), flush=True)
+
+
+class Clock:
+    """Times parts of a step; on a GPU each part is waited for, so parts add up to a little more than the whole."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.found = device, defaultdict[str, list[float]](list)
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def wrap(self, owner: Any, name: str) -> None:
+        inner: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*values: Any, **named: Any) -> Any:
+            self.wait()
+            start = time.perf_counter()
+            result = inner(*values, **named)
+            self.wait()
+            self.found[name].append(1e3 * (time.perf_counter() - start))
+            return result
+
+        setattr(owner, name, timed)
+
+
+def step_time(recipe: TranslationRecipe, device: torch.device, steps: int, warm: int = 3) -> float:
+    """Median milliseconds of loss, backward and optimizer."""
+    recipe.module.to(device)
+    trainable = [p for p in recipe.module.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=1e-6, fused=True)
+    batches = recipe.updates(0, 0)
+    clock = Clock(device)
+    times = []
+    for number in range(warm + steps):
+        _, _, plans = next(batches)
+        clock.wait()
+        start = time.perf_counter()
+        recipe.module.train()
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss, _ = recipe.loss(plans[0])
+        (loss / recipe.normaliser(plans)).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        clock.wait()
+        if number >= warm:
+            times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def training(config: Config, folder: Path, device: torch.device, steps: int) -> None:
+    plain = TranslationRecipe(apply_overrides(config, ["training.selector=full", "training.freeze=nothing"]), device)
+    tokens = next(plain.updates(0, 0))[2][0].target_tokens
+    base = step_time(plain, device, steps)
+    say(what="training step, TDNMT scope 6, full", milliseconds=round(base, 1), target_tokens=tokens)
+    del plain
+    for name, settings in {
+        "self-critical": [],
+        "self-critical, scorer only": ["reinforce.scorer_only=true"],
+        "self-critical, alpha 1": ["reinforce.alpha=1"],
+    }.items():
+        settings = ["training.stage=reinforce", "scorer.enabled=true", f"training.init={folder}", *settings]
+        recipe = ReinforceRecipe(apply_overrides(config, settings), device)
+        whole = step_time(recipe, device, steps)
+        clock = Clock(device)
+        for part in ("probabilities", "rewards", "generate", "translate", "logs"):
+            clock.wrap(recipe, part)
+        step_time(recipe, device, 3, warm=1)
+        parts = {part: round(statistics.median(times), 1) for part, times in clock.found.items()}
+        say(what=f"reinforce step, {name}", milliseconds=round(whole, 1), ratio=round(whole / base, 2), parts=parts)
+        del recipe
+
+
+@torch.inference_mode()
+def decoding(config: Config, device: torch.device, count: int, batch: int) -> None:
+    """Beam 4 over dev: TDNMT with the previous two sentences, and with what a scorer selects."""
+    source, target = load_subwords(Path(config.data.folder))
+    translator = build_translator(config.model, len(source), len(target)).to(device).eval()
+    model = config.model
+    scorer = Scorer(config.scorer, model.width, model.feed_forward, model.heads, model.scope).to(device).eval()
+    gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / "dev"), model.scope, device)
+    lengths = gatherer.lengths()[:, :count]
+    learned = parse_selector("size-first 2", 1, judge(scorer, translator.source_embedding))
+
+    def run(selector: Selector) -> float:
+        clock = Clock(device)
+        clock.wait()
+        start = time.perf_counter()
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            for chosen in batches_by_length(lengths[0], batch):
+                packed = gatherer.one_per_row(chosen)
+                cache = translator.begin(translator.encode(packed, selector.select(packed)), 4)
+                limits = torch.from_numpy(lengths[1][chosen]).to(device)
+                BeamSearch(translator, cache, limits, DecodingConfig().length_penalty).run()
+        clock.wait()
+        return time.perf_counter() - start
+
+    fixed: Selector = Previous(2)
+    run(fixed), run(learned)
+    found = [(run(fixed), run(learned)) for _ in range(3)]
+    without, within = (statistics.median(times) for times in zip(*found))
+    say(
+        what="beam 4 over dev, TDNMT scope 6",
+        sentences=len(lengths[0]),
+        previous_2_seconds=round(without, 2),
+        selected_2_seconds=round(within, 2),
+        ratio=round(within / without, 3),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--batch-tokens", type=int, default=220_000)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--small", action="store_true")
+    arguments = parser.parse_args()
+    device = pick_device("auto")
+    torch.set_float32_matmul_precision("high")
+    content = {
+        "data": {"folder": arguments.folder, "dev": {"source": "dev", "target": "dev"}},
+        "model": {"kind": "tdnmt", "scope": 6, "norm": "pre"},
+        "training": {"batch_tokens": arguments.batch_tokens},
+        "reinforce": {"reward_tokens": 2 * arguments.batch_tokens},
+    }
+    config = apply_overrides(parse_config(content), SMALL if arguments.small else [])
+    source, target = load_subwords(Path(arguments.folder))
+    torch.manual_seed(1)
+    folder = Path("runs/benchmark")
+    translator = build_translator(config.model, len(source), len(target))
+    model = config.model
+    scorer = Scorer(config.scorer, model.width, model.feed_forward, model.heads, model.scope)
+    with_scorer = apply_overrides(config, ["scorer.enabled=true"])
+    save_model(folder, Model(with_scorer, translator, source, target, {}, scorer))
+    say(device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__)
+    decoding(config, device, 200 if arguments.small else 10**9, 32 if arguments.small else 2048)
+    training(config, folder, device, arguments.steps)
+
+
+if __name__ == "__main__":
+    main()
