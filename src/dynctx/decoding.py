@@ -182,9 +182,10 @@ def sample(
         logits = model.step(cache, tokens)[:, 0].float()  # [r, V]
         logits[:, NEVER] = -torch.inf
         log_probability = torch.log_softmax(logits, dim=-1)
-        # the largest of log p / T - log(an exponential draw) is a draw from p ** (1 / T)
-        noise = torch.empty_like(logits).exponential_(generator=generator).clamp_(min=1e-30).log_()
-        tokens = (log_probability / temperature - noise).argmax(dim=1, keepdim=True)
+        # where a number drawn from [0, total) falls among the summed-up probabilities: one random number a row
+        summed = (logits / temperature).softmax(dim=-1).cumsum(dim=1)
+        number = torch.rand(len(left), 1, generator=generator, device=device) * summed[:, -1:]
+        tokens = torch.searchsorted(summed, number, right=True).clamp(max=logits.shape[1] - 1)
         tokens = tokens.masked_fill((ended | (step >= limits[left]))[:, None], EOS)
         score[left] += torch.where(ended, 0.0, log_probability.gather(1, tokens).squeeze(1))
         drawn[left, step] = tokens[:, 0]
