@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -55,12 +55,20 @@ class Batch:
     prefix: Tensor  # [R, T] what the decoder reads: BOS, then the target without its last token
     context: Context | None  # [R, N]
     present: Tensor  # [n, scope] which candidates exist
-    target_tokens: int
-    numbers: Ints  # [n] the same as `sentences`, known to the host
+    plan: Plan  # where everything lies, known to the host
     origin: Gatherer  # the corpus they stand in
 
     def __len__(self) -> int:
         return len(self.sentences)
+
+    @property
+    def numbers(self) -> Ints:
+        """[n] the same as `sentences`, known to the host."""
+        return self.plan.sentences
+
+    @property
+    def target_tokens(self) -> int:
+        return self.plan.target_tokens
 
 
 @dataclass(frozen=True)
@@ -92,10 +100,17 @@ class Plan:
 
 
 class Gatherer:
-    """A store's arrays as tensors on one device, from which batches are gathered."""
+    """A store's arrays as tensors on one device, from which batches are gathered.
 
-    def __init__(self, store: TokenStore, scope: int, device: torch.device | str = "cpu") -> None:
+    `lay_context`: whether the tokens of the candidates are laid beside their sentence. A model that encodes each
+    sentence apart (`dynctx.translators.bank`) has no use for them there.
+    """
+
+    def __init__(
+        self, store: TokenStore, scope: int, device: torch.device | str = "cpu", lay_context: bool = True
+    ) -> None:
         self.store, self.scope, self.device = store, scope, torch.device(device)
+        self.lay_context = lay_context and scope > 0
         with warnings.catch_warnings():  # a read-only memory map is what we want: nothing here writes
             warnings.simplefilter("ignore", UserWarning)
             self.source = torch.from_numpy(_signed(store.source)).to(device)
@@ -112,7 +127,7 @@ class Gatherer:
         return np.stack([source, target, self._context_lengths()])
 
     def _context_lengths(self) -> Ints:
-        if not self.scope:
+        if not self.lay_context:
             return np.zeros(len(self.store), np.int64)
         starts = np.asarray(self.store.source_starts)
         oldest = np.maximum(np.arange(len(self.store)) - self.scope, self.store.document_starts)
@@ -137,10 +152,10 @@ class Gatherer:
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
-        context = self._context(sentences, tokens[2], rows, shape.context) if self.scope else None
+        context = self._context(sentences, tokens[2], rows, shape.context) if shape.context else None
         distances = torch.arange(1, self.scope + 1, device=self.device)
         present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
-        return Batch(sentences, source, target, prefix, context, present, plan.target_tokens, plan.sentences, self)
+        return Batch(sentences, source, target, prefix, context, present, plan, self)
 
     def _context(self, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
         first = self.document_starts[sentences]
@@ -167,7 +182,7 @@ class Gatherer:
     def lengths_of(self, sentences: NDArray[np.int64]) -> Ints:
         starts, targets = self.store.source_starts, self.store.target_starts
         context = np.zeros(len(sentences), np.int64)
-        if self.scope:
+        if self.lay_context:
             firsts = self.firsts[sentences]
             context = np.maximum(starts[sentences] - starts[np.maximum(sentences - self.scope, firsts)], 1)
         return np.stack(
@@ -179,6 +194,26 @@ class Gatherer:
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
+
+
+def with_targets(batch: Batch, targets: list[list[int]]) -> Batch:
+    """The same sentences, one a row, with these translations (ids without EOS) as their targets."""
+    lengths = np.array([len(ids) + 1 for ids in targets])
+    padded = np.full((len(targets), _round_up(lengths.max())), PAD)
+    for place, ids in zip(padded, targets):
+        place[: len(ids) + 1] = [*ids, EOS]
+    tokens = batch.origin._to_device(padded)
+    row, position = (torch.arange(size, device=tokens.device) for size in tokens.shape)
+    real = position < batch.origin._to_device(lengths)[:, None]
+    target = Packed(tokens, torch.where(real, row[:, None], -1), torch.where(real, position, 0))
+    plan = replace(batch.plan, lengths=np.stack([batch.plan.lengths[0], lengths, batch.plan.lengths[2]]))
+    return replace(batch, target=target, prefix=shifted(target), plan=plan)
+
+
+def shifted(target: Packed) -> Tensor:
+    """[R, T] the token before each one: what the decoder reads."""
+    prefix = torch.where(target.position == 0, BOS, target.ids.roll(1, dims=1))
+    return torch.where(target.sentence >= 0, prefix, PAD)
 
 
 @dataclass(frozen=True)
