@@ -152,7 +152,8 @@ class Gatherer:
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
-        context = self._context(sentences, tokens[2], rows, shape.context) if shape.context else None
+        lay_context = self.lay_context and shape.context > 0
+        context = self._context(sentences, tokens[2], rows, shape.context) if lay_context else None
         distances = torch.arange(1, self.scope + 1, device=self.device)
         present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
         return Batch(sentences, source, target, prefix, context, present, plan, self)
