@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -37,7 +39,7 @@ def test_ranges_hold_the_same_members(rows: list[tuple[int, int, int]]) -> None:
     found = list(zip(*(part.tolist() for part in ranges(group, low, low + size))))
     members = [(g, member) for g, a, b in found for member in range(a, b)]
     assert members == sorted({(g, a + k) for g, a, n in rows for k in range(n)})
-    assert all(first[0] != second[0] or first[2] < second[1] for first, second in zip(found, found[1:]))
+    assert all(first[0] != second[0] or first[2] < second[1] for first, second in pairwise(found))
 
 
 # where the context of a row lies

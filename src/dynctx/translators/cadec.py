@@ -26,7 +26,6 @@ from dynctx.translators.bank import Bank, BankedNmt, Pairs, Side, lay_pairs, qui
 from dynctx.translators.context import NOT_SELECTED
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes, view
 
-NEVER = [symbol for symbol in range(len(SPECIAL)) if symbol != EOS]  # no draft contains them
 LAYOUT = 32  # the width of drafts' rows is a multiple of this
 
 
@@ -244,7 +243,7 @@ def draw(base: SentNmt, batch: Batch, lengths: Ints, temperature: float = 0.0) -
                 cache.keep(torch.arange(left, device=tokens.device))
                 tokens, live = tokens[:left], left
             logits = base.step(cache, tokens)[:, 0].float()  # [live, V]
-            logits[:, NEVER] = -torch.inf
+            logits[:, :EOS] = logits[:, EOS + 1 : len(SPECIAL)] = -torch.inf  # no draft contains the other symbols
             if temperature:  # the highest of scores with Gumbel noise is a draw from their softmax
                 logits = logits / temperature - torch.empty_like(logits).exponential_().log()
             tokens = logits.argmax(dim=-1, keepdim=True)
