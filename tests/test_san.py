@@ -230,7 +230,7 @@ def test_the_scope_may_be_a_whole_document(monkeypatch: pytest.MonkeyPatch) -> N
         return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
     whole = run()
-    monkeypatch.setattr(san, "LARGEST", 1)
+    monkeypatch.setattr(san, "LARGEST", {"cpu": 1})
     parts = run()
     assert len(whole) == len(parts) > 10
     assert all(torch.allclose(a, b, atol=1e-9, rtol=1e-9) for a, b in zip(whole, parts))

@@ -86,12 +86,12 @@ def quiet(model: SentNmt) -> Iterator[None]:
 class BankedNmt(SentNmt):
     """A translator that attends to states of earlier sentences."""
 
-    run_length = 64
     lays_context = False
 
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__(config, source_vocabulary, target_vocabulary)
         self.scope = config.scope
+        self.run_length = max(64, config.scope)
 
     def context_model(self) -> SentNmt:
         """What the context sentences are encoded by."""

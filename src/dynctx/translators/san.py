@@ -23,7 +23,8 @@ from dynctx.subwords import EOS
 from dynctx.translators.bank import Bank, BankedNmt, Past, Side, lay_past
 from dynctx.translators.sentence import Memory, SentNmt, layer_sizes, view
 
-LARGEST = 2**27  # weights (rows x heads x words x context words) that are held at a time
+# weights (rows x heads x words x context words) that are held at a time
+LARGEST = {"cpu": 2**25, "cuda": 2**27}
 
 
 class _Sparsemax(torch.autograd.Function):
@@ -182,7 +183,7 @@ class San(BankedNmt):
         columns = selected_columns(past, selection)  # [n, J]
         # a whole document of context is a great many weights: some rows at a time
         weights = self.config.heads * memory.states.shape[1] * past.index.shape[1]
-        step = max(1, LARGEST // weights)
+        step = max(1, LARGEST.get(memory.states.device.type, 2**25) // weights)
         parts = [
             self.with_context(memory, bank.source, past, columns, slice(first, first + step), step)
             for first in range(0, len(memory.states), step)
