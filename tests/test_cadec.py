@@ -175,6 +175,23 @@ def test_what_drafts_training_sees() -> None:
     assert 10 < sum(kinds) < 30
 
 
+def test_the_longest_sentences_keep_their_references() -> None:
+    """Of 60 sentences the 2 % longest, which is one here; all others are sampled, up to 1.25 times their length + 2."""
+    model = small_model("cadec", cadec=CadecConfig(reference_drafts=0.0, sample_noise=0.0)).train()
+    words = [20] * 30  # which a random model hardly says
+    pairs = [([7, 8], words[:30] if n == 17 else words[: 3 + n % 2]) for n in range(60)]
+    batch = batch_of(*range(60), store=TokenStore.from_ids([pairs]))
+    torch.manual_seed(1)
+    draft = model.bank(batch).draft.target
+    sizes = []
+    for n in range(60):
+        ids = draft.ids[draft.sentence == n].tolist()
+        assert (ids == [*words, EOS]) == (n == 17)
+        sizes.append(len(ids))
+    assert max(sizes[:17] + sizes[18:]) == 9  # ceil(1.25 * 5) + 2, with EOS
+    assert EOS not in [ids for n in range(60) for ids in draft.ids[draft.sentence == n].tolist()[:-1]]
+
+
 def test_dropout_in_training_is_on_for_this_sentence_and_off_for_its_context() -> None:
     model, batch = small_model("cadec", cadec=CadecConfig(reference_drafts=1.0, reference_noise=0.0)).train(), packed()
     first, second = model.bank(batch), model.bank(batch)

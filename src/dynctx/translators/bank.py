@@ -83,6 +83,12 @@ def quiet(model: SentNmt) -> Iterator[None]:
         model.train(training)
 
 
+def rounded(x: Tensor) -> Tensor:
+    """As autocast would round it at every use: once is enough, and takes half the memory."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
 class BankedNmt(SentNmt):
     """A translator that attends to states of earlier sentences."""
 
@@ -121,11 +127,12 @@ class BankedNmt(SentNmt):
         model, plan = self.context_model(), past.plan
         with quiet(model):
             memory = model.encode(past)
-            states = model.decode(memory, past) if self.reads_targets else None
+            states = rounded(model.decode(memory, past)) if self.reads_targets else None
+            kept = rounded(memory.states)
         order = np.argsort(plan.sentences, kind="stable")
         begins = plan.row * [[past.source.ids.shape[1]], [past.target.ids.shape[1]]] + plan.offsets[:2]
         begins, lengths = begins[:, order], plan.lengths[:, order]
-        source = Side(memory.states.flatten(0, 1), past.source.ids.flatten(), None, begins[0], lengths[0])
+        source = Side(kept.flatten(0, 1), past.source.ids.flatten(), None, begins[0], lengths[0])
         target = None
         if states is not None:
             said = past.target.ids.flatten()

@@ -22,10 +22,11 @@ from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, same_sentence
 from dynctx.linear import Linear
 from dynctx.subwords import BOS, EOS, SPECIAL
-from dynctx.translators.bank import Bank, BankedNmt, Pairs, Side, lay_pairs, quiet, sentence_memory
+from dynctx.translators.bank import Bank, BankedNmt, Pairs, Side, lay_pairs, quiet, rounded, sentence_memory
 from dynctx.translators.context import NOT_SELECTED
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes, view
 
+LONGEST = 0.02  # share of a batch's sentences that are too long to be sampled in training
 LAYOUT = 32  # the width of drafts' rows is a multiple of this
 
 
@@ -153,8 +154,15 @@ class Cadec(BankedNmt):
         if float(torch.rand(())) < own.reference_drafts:  # drawn on the host: nobody waits for it
             return noisy(batch, own.reference_noise, vocabulary)
         lengths = np.ceil(1.25 * batch.plan.lengths[1]).astype(np.int64) + 2
-        sampled = lay_draft(batch, draw(base, batch, lengths, own.temperature), lengths)
-        return noisy(sampled, own.sample_noise, vocabulary)
+        # the few longest would take as many steps again as all the others, and keep their references
+        few = lengths > np.quantile(lengths, 1 - LONGEST, method="higher")
+        sampled = draw(base, batch, np.where(few, 0, lengths), own.temperature)
+        lengths = np.where(few, batch.plan.lengths[1], lengths)
+        references = sentence_targets(batch)  # [n, L]
+        width = max(sampled.shape[1], references.shape[1])
+        sampled, references = (F.pad(x, (0, width - x.shape[1]), value=EOS) for x in (sampled, references))
+        drafts = torch.where(batch.origin._to_device(few)[:, None], references, sampled)
+        return noisy(lay_draft(batch, drafts, lengths), own.sample_noise, vocabulary)
 
     # the second decoder
 
@@ -186,7 +194,7 @@ class Cadec(BankedNmt):
         distance = torch.cat([torch.zeros_like(sentence), pairs.distance], dim=1)
         width = sum(x.shape[-1] for x in past) + self.scope + 1
         mark = F.one_hot(distance, self.scope + 1 + _round_up(width) - width)  # [R, L + N, scope + 1 and zeros]
-        both = [torch.cat([x, y.to(x.dtype)], dim=1) for x, y in zip(own, past)]
+        both = [torch.cat([rounded(x), rounded(y)], dim=1) for x, y in zip(own, past)]
         return torch.cat([*both, mark.to(both[0].dtype)], dim=2), torch.cat([sentence, owner], dim=1)
 
     def decoder_layers(self) -> list[DecoderLayer]:
@@ -221,6 +229,14 @@ def noisy(batch: Batch, share: float, vocabulary: int) -> Batch:
     words = torch.randint_like(target.ids, len(SPECIAL), vocabulary)
     target = replace(target, ids=torch.where(chosen, words, target.ids))
     return replace(batch, target=target, prefix=shifted(target))
+
+
+def sentence_targets(batch: Batch) -> Tensor:
+    """[n, L] the targets with one sentence a row; what comes after EOS means nothing."""
+    lengths, width = batch.plan.lengths[1], batch.target.ids.shape[1]
+    begins = batch.origin._to_device(batch.plan.row * width + batch.plan.offsets[1])
+    index = begins[:, None] + torch.arange(int(lengths.max()), device=begins.device)
+    return batch.target.ids.flatten()[index.clamp(max=batch.target.ids.numel() - 1)]
 
 
 def draw(base: SentNmt, batch: Batch, lengths: Ints, temperature: float = 0.0) -> Tensor:
