@@ -123,7 +123,8 @@ class Cadec(BankedNmt):
         return []
 
     def sentence_model(self) -> SentNmt:
-        return view(self.config, {**{name: self._modules[name] for name in BASE}, "output": self.base_output})
+        parts = {name: part for name, part in self._modules.items() if name in BASE}
+        return view(self.config, {**parts, "output": self.base_output})
 
     def compile_layers(self) -> None:
         super().compile_layers()

@@ -115,7 +115,7 @@ class SentNmt(nn.Module):
 
     def sentence_model(self) -> SentNmt:
         """The sentence model inside: the same modules, without what was added to them."""
-        return view(self.config, {name: self._modules[name] for name in BASE})
+        return view(self.config, {name: part for name, part in self._modules.items() if name in BASE})
 
     def compile_layers(self) -> None:
         """All layers of a kind share the compiled code, so it takes seconds, not minutes."""
