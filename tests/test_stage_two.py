@@ -74,6 +74,6 @@ def test_only_models_that_read_words_have_them_in_their_batches(
 
 @pytest.mark.parametrize("kind", ["san", "cadec"])
 def test_a_sentence_model_is_asked_for(kind: str, tiny_config: Path, tmp_path: Path) -> None:
-    with pytest.raises(DynctxError, match="set training.init"):
+    with pytest.raises(DynctxError, match=r"set training\.init"):
         train_here(tiny_config, tmp_path / "run", f"model.kind={kind}")
     assert not (tmp_path / "run" / "model").exists()
