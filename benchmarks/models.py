@@ -34,7 +34,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"
 BASE = ModelConfig(width=64, feed_forward=128, heads=4, encoder_layers=2, decoder_layers=2) if SMALL else ModelConfig()
 POSITIONS = 1024 if SMALL else 16384  # target positions of a training step
-REPEATS = 2 if SMALL else 24
+REPEATS, WARM_UP = (2, 2) if SMALL else (24, 12)  # steps that are timed, and steps before them
 
 # each model as its paper uses it, and what its training step may cost
 MODELS: dict[str, tuple[dict[str, Any], float | None]] = {
@@ -74,7 +74,7 @@ def planned(model: SentNmt, folder: str) -> tuple[Gatherer, Shape, list[Plan]]:
     shape = choose_shape(lengths, usable, 2**40)
     shape = replace(shape, rows=max(1, POSITIONS // shape.target))
     plans = plan_epoch(lengths, usable, shape, 1, 0, model.run_length, np.asarray(store.documents))
-    return gatherer, shape, plans[: REPEATS + 4]
+    return gatherer, shape, plans[: REPEATS + WARM_UP]
 
 
 def training(folder: str, settings: dict[str, Any], compiled: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dynctx.batches import Gatherer
 from dynctx.config import DecodingConfig, HanConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import BeamSearch, reference_bank, translate
+from dynctx.linear import to_int8
 from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
@@ -121,6 +122,15 @@ def test_each_sentence_is_encoded_once_for_all_it_serves(kind: str, monkeypatch:
         assert sorted(met[1:]) == [s for s in range(16) if s not in (5, 6, 10, 15)]
     else:
         assert sorted(met) == list(range(16))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_8_bits(kind: str) -> None:
+    model = model_of(kind).float()
+    expected = together(model, list(range(16)), FULL)
+    to_int8(model)
+    found = together(model, list(range(16)), FULL)
+    assert found.keys() == expected.keys() and any(found[s] == expected[s] for s in range(16))
 
 
 def test_nothing_to_translate() -> None:

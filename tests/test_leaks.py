@@ -63,7 +63,8 @@ ALL = sorted(SELECTED)
 def small_model(kind: str, norm: str) -> SentNmt:
     """In float64 and with every parameter random, so that nothing rests on a zero bias."""
     name, _, variant = kind.partition(" ")
-    config = ModelConfig(width=16, feed_forward=24, heads=4, encoder_layers=2, decoder_layers=2, scope=SCOPE)
+    layers = 2 if name in ("concat", "tdnmt") else 1  # where context is read between the layers, or behind them all
+    config = ModelConfig(width=16, feed_forward=24, heads=4, encoder_layers=layers, decoder_layers=layers, scope=SCOPE)
     settings = VARIANTS[variant] if variant else {}
     torch.manual_seed(5)
     model = build_translator(dataclasses.replace(config, kind=name, norm=norm, **settings), V, V).double().eval()

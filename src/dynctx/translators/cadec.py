@@ -35,6 +35,8 @@ class BankAttention(Attention):
 
     def project(self, states: Tensor) -> KeyValue:
         linear = self.key_value
+        if states.shape[-1] == linear.in_features:
+            return super().project(states)
         weight = F.pad(linear.weight, (0, states.shape[-1] - linear.in_features))
         key, value = F.linear(states, weight, linear.bias).chunk(2, dim=-1)
         return KeyValue(self._split(key), self._split(value))
@@ -76,7 +78,7 @@ class DraftedBank(Bank):
 
 @dataclass
 class CadecMemory(Memory):
-    """`states` is the source bank [R, S + N, d + scope + 1], made up to a multiple of 8 with zeros."""
+    """`states` is the source bank [R, S + N, d + scope + 1]; on a GPU, which wants it so, a multiple of 8 wide."""
 
     target: Tensor  # [R, D + M, 2 d + scope + 1], likewise
     target_sentence: Tensor  # [R, D + M]
@@ -194,7 +196,8 @@ class Cadec(BankedNmt):
         owner = torch.where(chosen & (pairs.sentence >= 0), pairs.sentence, NOT_SELECTED)
         distance = torch.cat([torch.zeros_like(sentence), pairs.distance], dim=1)
         width = sum(x.shape[-1] for x in past) + self.scope + 1
-        mark = F.one_hot(distance, self.scope + 1 + _round_up(width) - width)  # [R, L + N, scope + 1 and zeros]
+        spare = _round_up(width) - width if sentence.is_cuda else 0  # columns of zeros
+        mark = F.one_hot(distance, self.scope + 1 + spare)
         both = [torch.cat([rounded(x), rounded(y)], dim=1) for x, y in zip(own, past)]
         return torch.cat([*both, mark.to(both[0].dtype)], dim=2), torch.cat([sentence, owner], dim=1)
 
