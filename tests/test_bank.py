@@ -187,6 +187,19 @@ def test_a_batch_gathered_without_scope_is_refused() -> None:
             small_model(kind).encode(batch)
 
 
+@pytest.mark.parametrize("kind", ["han", "san", "cadec"])
+@pytest.mark.parametrize("width", [2, 5])
+def test_a_batch_with_fewer_or_more_candidates_than_the_scope(kind: str, width: int) -> None:
+    """Fewer: the rest is not selected. More: what lies beyond the scope is not looked at."""
+    model = small_model(kind)
+    batches = [Gatherer(STORE, scope, lay_context=False).one_per_row(np.array([4, 3, 6])) for scope in (width, SCOPE)]
+    nearer = torch.arange(SCOPE) < width
+    selections = torch.ones_like(batches[0].present), torch.ones_like(batches[1].present) & nearer
+    found = [model.decode(model.encode(b, chosen), b) for b, chosen in zip(batches, selections)]
+    real = batches[0].target.sentence >= 0
+    assert torch.allclose(found[0][real], found[1][real], atol=1e-10, rtol=0)
+
+
 # under autocast
 
 

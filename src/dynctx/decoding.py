@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import DecodingConfig
-from dynctx.selection.strategies import Selector
+from dynctx.selection.strategies import Previous, Selector
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.bank import Bank, BankedNmt, merge
 from dynctx.translators.sentence import Cache, SentNmt
@@ -240,7 +240,7 @@ class Translating:
         self.drafts: list[Hypothesis] = []
         if model.needs_drafts:
             plain = replace(config, sampling=False)
-            self.drafts = translate(model.sentence_model(), gatherer, sentences, plain, selector)
+            self.drafts = translate(model.sentence_model(), gatherer, sentences, plain, Previous(0))
 
     def some(self, places: NDArray[np.int64], bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""

@@ -109,6 +109,12 @@ class BankedNmt(SentNmt):
             return known
         return self.bank_of(batch.origin, candidates(batch, self.scope), batch.source.ids.shape[1])
 
+    def allowed(self, batch: Batch, selection: Tensor | None) -> Tensor:
+        """The selection [n, up to scope], less what does not exist; a missing one is the empty one."""
+        if selection is None:
+            selection = torch.zeros_like(batch.present)
+        return (selection & batch.present)[:, : self.scope]
+
     def bank_of(self, gatherer: Gatherer, numbers: Ints, width: int = 0) -> Bank:
         """These sentences of the store (ascending), packed in rows of at least this width."""
         lengths = gatherer.lengths_of(numbers)
@@ -232,9 +238,7 @@ def _lay(
     """Sentences `who` of the bank end to end in their rows (ascending): places [R, N], and their tags [R, N]."""
     place = np.searchsorted(bank.numbers, who)
     lengths = side.lengths[place]
-    before = np.cumsum(lengths) - lengths
-    begins = np.append(before, lengths.sum())[np.searchsorted(row, np.arange(rows))]  # of each row
-    offset = before - begins[row]
+    offset = offsets_in_rows(row, lengths)
     width = _round_up(max(1, int((offset + lengths).max(initial=0))), WIDTH_STEP)
     size_t, row_t, offset_t, begin_t, tag_t = gatherer._to_device(
         np.stack([lengths, row, offset, side.begins[place], tag])
@@ -242,6 +246,12 @@ def _lay(
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
     index = tokens.scatter(begin_t[tokens.sentence] + tokens.position, rows, width, 0)
     return index, tokens.scatter(tag_t[tokens.sentence], rows, width, -1)
+
+
+def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
+    """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
+    before = np.cumsum(lengths) - lengths
+    return before - before[np.searchsorted(row, row)]
 
 
 def sentence_memory(batch: Batch, memory: Memory) -> Memory:

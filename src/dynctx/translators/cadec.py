@@ -22,7 +22,17 @@ from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, same_sentence
 from dynctx.linear import Linear
 from dynctx.subwords import BOS, EOS, SPECIAL
-from dynctx.translators.bank import Bank, BankedNmt, Pairs, Side, lay_pairs, quiet, rounded, sentence_memory
+from dynctx.translators.bank import (
+    Bank,
+    BankedNmt,
+    Pairs,
+    Side,
+    lay_pairs,
+    offsets_in_rows,
+    quiet,
+    rounded,
+    sentence_memory,
+)
 from dynctx.translators.context import NOT_SELECTED
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes, view
 
@@ -171,7 +181,7 @@ class Cadec(BankedNmt):
 
     def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> CadecMemory:
         drafted = bank if isinstance(bank, DraftedBank) else self.bank(batch, known=bank)
-        selection = batch.present & (False if selection is None else selection)
+        selection = self.allowed(batch, selection)
         memory, draft = drafted.memory, drafted.draft.target
         assert drafted.target is not None
         states, sentence = self.lay(batch, drafted, drafted.source, selection, [memory.states], memory.sentence)
@@ -192,12 +202,14 @@ class Cadec(BankedNmt):
         past = [side.states[pairs.index]]
         if side.said is not None:
             past.insert(0, F.embedding(side.said[pairs.index], self.target_embedding.weight))
-        chosen = selection[pairs.sentence.clamp(min=0), (pairs.distance - 1).clamp(0, self.scope - 1)]
-        owner = torch.where(chosen & (pairs.sentence >= 0), pairs.sentence, NOT_SELECTED)
+        known = selection.shape[1]
+        chosen = selection[pairs.sentence.clamp(min=0), (pairs.distance - 1).clamp(0, known - 1)]
+        chosen &= (pairs.sentence >= 0) & (pairs.distance <= known)
+        owner = torch.where(chosen, pairs.sentence, NOT_SELECTED)
         distance = torch.cat([torch.zeros_like(sentence), pairs.distance], dim=1)
         width = sum(x.shape[-1] for x in past) + self.scope + 1
         spare = _round_up(width) - width if sentence.is_cuda else 0  # columns of zeros
-        mark = F.one_hot(distance, self.scope + 1 + spare)
+        mark = distance[..., None] == torch.arange(self.scope + 1 + spare, device=distance.device)
         both = [torch.cat([rounded(x), rounded(y)], dim=1) for x, y in zip(own, past)]
         return torch.cat([*both, mark.to(both[0].dtype)], dim=2), torch.cat([sentence, owner], dim=1)
 
@@ -274,9 +286,7 @@ def draw(base: SentNmt, batch: Batch, lengths: Ints, temperature: float = 0.0) -
 def lay_draft(batch: Batch, drawn: Tensor, lengths: Ints) -> Batch:
     """Drafts [n, L] of at most these lengths as the targets of a batch, each in its sentence's row."""
     row, rows = batch.plan.row, len(batch.source.ids)
-    before = np.cumsum(lengths) - lengths
-    begins = np.append(before, lengths.sum())[np.searchsorted(row, np.arange(rows))]
-    offset = before - begins[row]
+    offset = offsets_in_rows(row, lengths)
     width = _round_up((offset + lengths).max(), LAYOUT)
     size_t, row_t, offset_t = batch.origin._to_device(np.stack([lengths, row, offset]))
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))

@@ -141,7 +141,7 @@ class Han(BankedNmt):
 
     def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> HanMemory:
         bank = bank or self.bank(batch)
-        selection = batch.present & (False if selection is None else selection)
+        selection = self.allowed(batch, selection)
         memory = super().encode(batch)
         states = memory.states
         if self.encoder_context is not None:

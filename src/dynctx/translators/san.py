@@ -177,7 +177,7 @@ class San(BankedNmt):
 
     def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> Memory:
         bank = bank or self.bank(batch)
-        selection = batch.present & (False if selection is None else selection)
+        selection = self.allowed(batch, selection)
         past = lay_past(batch, bank, bank.source, self.scope)
         memory = super().encode(batch)
         columns = selected_columns(past, selection)  # [n, J]
