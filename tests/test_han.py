@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from context_models import SELECTIONS, STORE, all_selections, batch_of, logits, new_parameters, small_model
+from context_models import SELECTIONS, SMALL, STORE, all_selections, batch_of, logits, new_parameters, small_model
 from plain import Plain
 from torch import Tensor
 
-from dynctx.config import Config, HanConfig, TrainingConfig
+from dynctx.config import Config, DataConfig, HanConfig, TrainingConfig
 from dynctx.layers import KeyValue, LayerSizes
+from dynctx.model_folder import Model, save_model
+from dynctx.prepare import load_subwords
 from dynctx.subwords import BOS, EOS, UNK
-from dynctx.training.translation import freeze
+from dynctx.training.translation import freeze, start_from
+from dynctx.translators import build_translator
 from dynctx.translators.han import HierarchicalAttention, Words
 
 SIDES = [HanConfig(), HanConfig(decoder=False), HanConfig(encoder=False)]
@@ -180,3 +185,20 @@ def test_stage_two_trains_everything(han: HanConfig) -> None:
     model.output(states)[batch.target.sentence >= 0].log_softmax(-1)[:, 20].sum().backward()
     still = {name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12}
     assert still == set()
+
+
+def test_joint_may_start_from_the_encoder_s_model(tmp_path: Path, prepared: DataConfig) -> None:
+    """The module of the first keeps its weights."""
+    source, target = load_subwords(prepared.folder)
+    first, joint = (
+        Config(model=dataclasses.replace(SMALL, kind="han", han=HanConfig(decoder=decoder)))
+        for decoder in (False, True)
+    )
+    earlier = build_translator(first.model, len(source), len(target))
+    save_model(tmp_path / "encoder", Model(first, earlier, source, target))
+    model = build_translator(joint.model, len(source), len(target))
+    said = start_from(model, str(tmp_path / "encoder"), source, target)
+    assert said[1] == "new, starting at random: decoder_context"
+    own = dict(model.named_parameters())
+    assert sum(name.startswith("encoder_context.") for name, _ in earlier.named_parameters()) == 28
+    assert all(torch.equal(parameter, own[name]) for name, parameter in earlier.named_parameters())
