@@ -15,16 +15,27 @@ import torch
 from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer, Packed, Shape, plan_epoch
-from dynctx.config import ModelConfig, TdnmtConfig
+from dynctx.config import HanConfig, ModelConfig, SanConfig, TdnmtConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.subwords import BOS, EOS, PAD, SEP
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
 
-KINDS = ["concat", "tdnmt", "tdnmt bypass"]  # a translator, and what is special about its configuration
-ORDERED = ["concat", "tdnmt", "tdnmt bypass"]  # those to which the order of the selected sentences matters
-VARIANTS: dict[str, Any] = {"bypass": {"tdnmt": TdnmtConfig(empty_context="bypass")}}
+# a translator, and what is special about its configuration
+KINDS = ["concat", "tdnmt", "tdnmt bypass", "han", "han encoder", "han decoder", "san", "san live", "cadec"]
+ORDERED = ["concat", "tdnmt", "tdnmt bypass", "cadec"]  # those to which the order of the selected sentences matters
+WITH_TARGETS = ["han", "han decoder", "cadec"]  # those that read translations of the selected sentences too
+VARIANTS: dict[str, Any] = {
+    "bypass": {"tdnmt": TdnmtConfig(empty_context="bypass")},
+    "encoder": {"han": HanConfig(decoder=False)},
+    "decoder": {"han": HanConfig(encoder=False)},
+    "live": {"san": SanConfig(context_states="live_detached")},
+}
+
+# "all others" holds the rest, which tell more precisely what leaks: enough to ask of each model once
+OUTSIDERS = ["unselected", "beyond the scope", "later", "other documents", "all others"]
+LEAKS = [(kind, which) for kind in KINDS for which in OUTSIDERS if " " not in kind or which == "all others"]
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 norms = pytest.mark.parametrize("norm", ["post", "pre"])
@@ -52,7 +63,8 @@ ALL = sorted(SELECTED)
 def small_model(kind: str, norm: str) -> SentNmt:
     """In float64 and with every parameter random, so that nothing rests on a zero bias."""
     name, _, variant = kind.partition(" ")
-    config = ModelConfig(width=16, feed_forward=24, heads=4, encoder_layers=2, decoder_layers=2, scope=SCOPE)
+    layers = 2 if name in ("concat", "tdnmt") else 1  # where context is read between the layers, or behind them all
+    config = ModelConfig(width=16, feed_forward=24, heads=4, encoder_layers=layers, decoder_layers=layers, scope=SCOPE)
     settings = VARIANTS[variant] if variant else {}
     torch.manual_seed(5)
     model = build_translator(dataclasses.replace(config, kind=name, norm=norm, **settings), V, V).double().eval()
@@ -137,9 +149,8 @@ def test_the_batch_is_what_these_tests_need() -> None:
 # what must not matter
 
 
-@kinds
+@pytest.mark.parametrize(("kind", "which"), LEAKS)
 @norms
-@pytest.mark.parametrize("which", ["unselected", "beyond the scope", "later", "other documents", "all others"])
 def test_what_was_not_selected_cannot_matter(kind: str, norm: str, which: str) -> None:
     model = small_model(kind, norm)
     before = translated(model, packed(small_store()))
@@ -225,6 +236,22 @@ def test_every_selected_sentence_matters(kind: str, norm: str) -> None:
     assert tried == 12
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@norms
+def test_translations_of_selected_sentences_matter_where_they_are_read(kind: str, norm: str) -> None:
+    """Every selected translation to a model that reads them, none to any other."""
+    model, store = small_model(kind, norm), small_store()
+    before = translated(model, packed(store))
+    tried = 0
+    for sentence in ALL:
+        for distance in SELECTED[sentence]:
+            after = translated(model, packed(small_store({sentence - distance}, sides=(1,))))
+            changed = (before[sentence] != after[sentence]).any(dim=-1)
+            assert changed.all() if kind in WITH_TARGETS else not changed.any(), (sentence, distance)
+            tried += 1
+    assert tried == 14
+
+
 @kinds
 def test_selections_differ_from_each_other(kind: str) -> None:
     """All 16 selections of a sentence give other logits. (Sentence 9: none of its candidates is empty but 5.)"""
@@ -233,9 +260,9 @@ def test_selections_differ_from_each_other(kind: str) -> None:
     numbers = torch.arange(16)[:, None]
     found = logits(model, batch, (numbers >> torch.arange(SCOPE)) % 2 == 1)[:, 0]  # [16, V]
     distance = torch.cdist(found, found).fill_diagonal_(1.0)
-    if kind.startswith("tdnmt"):  # it joins sentences without a mark: to select the empty line too is no difference
-        without = torch.arange(8)  # distance 4 is the empty line, sentence 5
-        assert torch.allclose(found[without[1:]], found[without[1:] + 8], atol=1e-12, rtol=0)
+    if kind not in ("concat", *WITH_TARGETS):  # to select the empty line too is no difference
+        without = torch.arange(int(kind.startswith("tdnmt")), 8)  # distance 4 is the empty line, sentence 5
+        assert torch.allclose(found[without], found[without + 8], atol=1e-12, rtol=0)
         distance = distance[:8, :8]
     assert distance.min() > 1e-3
 
@@ -297,7 +324,12 @@ def test_what_was_not_selected_gets_no_gradient(kind: str, norm: str) -> None:
     gradient = model.source_embedding.weight.grad
     assert gradient is not None
     moved = {word for word in range(7, V) if gradient[word].abs().max() > 0}
-    assert moved == {9, 10, 14}  # the target, the selected sentence, the source
+    if model.needs_drafts:
+        assert moved == {9}  # what the sentence model gives is fixed
+    elif not model.lays_context:
+        assert moved == {9, 14}  # states of context sentences are fixed
+    else:
+        assert moved == {9, 10, 14}  # the target, the selected sentence, the source
 
 
 # search

@@ -57,12 +57,20 @@ class Batch:
     prefix: Tensor  # [R, T] what the decoder reads: BOS, then the target without its last token
     context: Context | None  # [R, N]
     present: Tensor  # [n, scope] which candidates exist
-    target_tokens: int
-    numbers: Ints  # [n] the same as `sentences`, known to the host
+    plan: Plan  # where everything lies, known to the host
     origin: Gatherer  # the corpus they stand in
 
     def __len__(self) -> int:
         return len(self.sentences)
+
+    @property
+    def numbers(self) -> Ints:
+        """[n] the same as `sentences`, known to the host."""
+        return self.plan.sentences
+
+    @property
+    def target_tokens(self) -> int:
+        return self.plan.target_tokens
 
     def target_lengths(self) -> Tensor:
         """[n] of the references in the corpus, EOS not counted."""
@@ -101,10 +109,17 @@ class Plan:
 
 
 class Gatherer:
-    """A store's arrays as tensors on one device, from which batches are gathered."""
+    """A store's arrays as tensors on one device, from which batches are gathered.
 
-    def __init__(self, store: TokenStore, scope: int, device: torch.device | str = "cpu") -> None:
+    `lay_context`: whether the tokens of the candidates are laid beside their sentence. A model that encodes each
+    sentence apart (`dynctx.translators.bank`) has no use for them there.
+    """
+
+    def __init__(
+        self, store: TokenStore, scope: int, device: torch.device | str = "cpu", lay_context: bool = True
+    ) -> None:
         self.store, self.scope, self.device = store, scope, torch.device(device)
+        self.lay_context = lay_context and scope > 0
         with warnings.catch_warnings():  # a read-only memory map is what we want: nothing here writes
             warnings.simplefilter("ignore", UserWarning)
             self.source = torch.from_numpy(_signed(store.source)).to(device)
@@ -121,7 +136,7 @@ class Gatherer:
         return np.stack([source, target, self._context_lengths()])
 
     def _context_lengths(self) -> Ints:
-        if not self.scope:
+        if not self.lay_context:
             return np.zeros(len(self.store), np.int64)
         starts = np.asarray(self.store.source_starts)
         oldest = np.maximum(np.arange(len(self.store)) - self.scope, self.store.document_starts)
@@ -149,10 +164,11 @@ class Gatherer:
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
-        context = self._context(plan, sentences, tokens[2], rows, shape.context) if self.scope else None
+        lay_context = self.lay_context and shape.context > 0
+        context = self._context(plan, sentences, tokens[2], rows, shape.context) if lay_context else None
         distances = torch.arange(1, self.scope + 1, device=self.device)
         present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
-        return Batch(sentences, source, target, prefix, context, present, plan.target_tokens, plan.sentences, self)
+        return Batch(sentences, source, target, prefix, context, present, plan, self)
 
     def _context(self, plan: Plan, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
         ids, slot = self._all(sentences, tokens) if plan.chosen is None else self._some(plan, tokens)
@@ -201,10 +217,10 @@ class Gatherer:
         """[3, n] lengths of source, target and context, the context being all candidates or those chosen [n, scope]."""
         starts, targets = self.store.source_starts, self.store.target_starts
         context = np.zeros(len(sentences), np.int64)
-        if self.scope and chosen is not None:
+        if self.lay_context and chosen is not None:
             candidate = np.maximum(sentences[:, None] - np.arange(1, self.scope + 1), 0)
             context = np.maximum(((starts[candidate + 1] - starts[candidate]) * chosen).sum(1), 1)
-        elif self.scope:
+        elif self.lay_context:
             firsts = self.firsts[sentences]
             context = np.maximum(starts[sentences] - starts[np.maximum(sentences - self.scope, firsts)], 1)
         return np.stack(
@@ -217,6 +233,26 @@ class Gatherer:
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
+
+
+def with_targets(batch: Batch, targets: list[list[int]]) -> Batch:
+    """The same sentences, one a row, with these translations (ids without EOS) as their targets."""
+    lengths = np.array([len(ids) + 1 for ids in targets])
+    padded = np.full((len(targets), _round_up(lengths.max())), PAD)
+    for place, ids in zip(padded, targets):
+        place[: len(ids) + 1] = [*ids, EOS]
+    tokens = batch.origin.to_device(padded)
+    row, position = (torch.arange(size, device=tokens.device) for size in tokens.shape)
+    real = position < batch.origin.to_device(lengths)[:, None]
+    target = Packed(tokens, torch.where(real, row[:, None], -1), torch.where(real, position, 0))
+    plan = replace(batch.plan, lengths=np.stack([batch.plan.lengths[0], lengths, batch.plan.lengths[2]]))
+    return replace(batch, target=target, prefix=shifted(target), plan=plan)
+
+
+def shifted(target: Packed) -> Tensor:
+    """[R, T] the token before each one: what the decoder reads."""
+    prefix = torch.where(target.position == 0, BOS, target.ids.roll(1, dims=1))
+    return torch.where(target.sentence >= 0, prefix, PAD)
 
 
 @dataclass(frozen=True)

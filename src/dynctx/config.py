@@ -62,10 +62,35 @@ class TdnmtConfig:
 
 
 @dataclass
+class HanConfig:
+    """Miculicich et al. 2018: hierarchical attention on top of the encoder, of the decoder, or of both."""
+
+    encoder: bool = True
+    decoder: bool = True
+
+
+@dataclass
+class SanConfig:
+    """Maruf et al. 2019: sparse attention to sentences, and to the words inside them, on top of the encoder."""
+
+    context_states: Literal["frozen_copy", "live_detached"] = "frozen_copy"
+
+
+@dataclass
+class CadecConfig:
+    """Voita et al. 2019: a second decoder over drafts. Here: what drafts it is trained on."""
+
+    reference_drafts: float = 0.5
+    reference_noise: float = 0.2
+    sample_noise: float = 0.1
+    temperature: float = 0.5
+
+
+@dataclass
 class ModelConfig:
     """The network. Sizes default to Transformer base."""
 
-    kind: Literal["sentence", "concat", "tdnmt"] = "sentence"
+    kind: Literal["sentence", "concat", "tdnmt", "han", "san", "cadec"] = "sentence"
     scope: int = 6
     width: int = 512
     feed_forward: int = 2048
@@ -78,6 +103,9 @@ class ModelConfig:
     relu_dropout: float = 0.0
     tie_embeddings: Literal["all", "target", "none"] = "all"
     tdnmt: TdnmtConfig = field(default_factory=TdnmtConfig)
+    han: HanConfig = field(default_factory=HanConfig)
+    san: SanConfig = field(default_factory=SanConfig)
+    cadec: CadecConfig = field(default_factory=CadecConfig)
 
 
 @dataclass
@@ -156,6 +184,7 @@ class TrainingConfig:
     batch_tokens: int = 8192
     update_batches: int = 1
     row_length: int = 0
+    run_length: int = 0
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     beta2: float = 0.98
     weight_decay: float = 0.0
@@ -380,6 +409,10 @@ def check(config: Config, where: str) -> None:
         (training.checkpoint_every >= 1, "training.checkpoint_every must be at least 1"),
         (training.log_every >= 1, "training.log_every must be at least 1"),
         (training.updates >= 0, "training.updates must not be negative"),
+        (training.run_length >= 0, "training.run_length must not be negative (0: what the model prefers)"),
+        (model.kind != "han" or model.han.encoder or model.han.decoder, "model.han needs encoder or decoder, or both"),
+        (model.kind == "sentence" or model.scope >= 1, "model.scope must be at least 1 for a model that reads context"),
+        (model.cadec.temperature > 0, "model.cadec.temperature must be above 0"),
         (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
         (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
     ]
@@ -401,6 +434,8 @@ def check(config: Config, where: str) -> None:
         (scorer.temperature > 0, "scorer.temperature must be above 0"),
         (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
     ]
+    for name in ("reference_drafts", "reference_noise", "sample_noise"):
+        rules.append((0 <= getattr(model.cadec, name) <= 1, f"model.cadec.{name} must lie in [0, 1]"))
     for name in ("dropout", "attention_dropout", "relu_dropout"):
         rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
     for holds, message in rules:

@@ -7,7 +7,7 @@ depend on the batch size. Finished sentences leave their batch, and the rest goe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer
+from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
-from dynctx.selection.strategies import Selector
+from dynctx.selection.strategies import Previous, Selector
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
+from dynctx.translators.bank import Bank, BankedNmt, merge
 from dynctx.translators.sentence import Cache, SentNmt
 
 NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
+BANK_TOKENS = 2**17  # source tokens whose states are held at a time
+BANK_BATCH = 2**14  # and that are encoded together
 PRUNE_EVERY = 8  # steps between two looks at which keys are still needed
 SMALLEST = 16  # rows below which a smaller batch is no faster
 ROWWISE = ("number", "limits", "tokens", "history", "scores", "done", "best_penalised", "best_score", "best_ids")
@@ -216,18 +219,96 @@ def translate(
     selector: Selector,
     progress: Callable[[int], None] | None = None,
 ) -> list[Hypothesis]:
-    """Translations of these sentences of the store, in their order, with the context that the selector gives."""
+    """Translations of these sentences of the store, in their order, with the context that the selector gives.
+
+    A model that reads earlier translations takes its own: sentence i of all documents together, in order.
+    """
     model.eval()
-    found: list[Hypothesis | None] = [None] * len(sentences)
-    lengths = gatherer.lengths_of(sentences)[0]
-    for chosen in batches_by_length(lengths, config.batch_sentences):
-        batch = gatherer.one_per_row(sentences[chosen])
-        limits = gatherer.to_device(lengths[chosen] - 1 + config.max_extra)  # EOS not counted
-        for place, hypothesis in zip(chosen.tolist(), search(model, batch, selector.select(batch), limits, config)):
-            found[place] = hypothesis
-        if progress is not None:
-            progress(len(chosen))
-    return [hypothesis for hypothesis in found if hypothesis is not None]
+    task = Translating(model, gatherer, sentences, config, selector, progress)
+    if isinstance(model, BankedNmt) and model.reads_targets:
+        task.in_order(model)
+    elif isinstance(model, BankedNmt):
+        task.by_documents(model)
+    else:
+        task.some(np.arange(len(sentences)), None)
+    return [hypothesis for hypothesis in task.found if hypothesis is not None]
+
+
+class Translating:
+    """The sentences of one call, and what has been found for them."""
+
+    def __init__(
+        self,
+        model: SentNmt,
+        gatherer: Gatherer,
+        sentences: NDArray[np.int64],
+        config: DecodingConfig,
+        selector: Selector,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.model, self.gatherer, self.sentences = model, gatherer, sentences
+        self.config, self.selector, self.progress = config, selector, progress
+        self.found: list[Hypothesis | None] = [None] * len(sentences)
+        self.place = {number: place for place, number in enumerate(sentences.tolist())}
+        self.lengths = gatherer.lengths_of(sentences)[0]
+        self.drafts: list[Hypothesis] = []
+        if model.needs_drafts:
+            plain = replace(config, sampling=False)
+            self.drafts = translate(model.sentence_model(), gatherer, sentences, plain, Previous(0))
+
+    def some(self, places: NDArray[np.int64], bank: Bank | None) -> None:
+        """Translate the sentences at these places of the list."""
+        for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences):
+            chosen = places[chosen]
+            batch = self.gatherer.one_per_row(self.sentences[chosen])
+            limits = self.gatherer.to_device(self.lengths[chosen] - 1 + self.config.max_extra)  # EOS not counted
+            drafts = [self.drafts[place].ids for place in chosen] if self.drafts else None
+            known = self.model.bank(batch, drafts, bank)
+            hypotheses = search(self.model, batch, self.selector.select(batch), limits, self.config, known)
+            for place, hypothesis in zip(chosen.tolist(), hypotheses):
+                self.found[place] = hypothesis
+            if self.progress is not None:
+                self.progress(len(chosen))
+
+    def by_documents(self, model: BankedNmt) -> None:
+        """Whole documents, as many at a time as memory allows; each sentence is encoded once for all it serves."""
+        first, document = np.unique(self.gatherer.firsts[self.sentences], return_inverse=True)
+        last = np.zeros_like(first)
+        np.maximum.at(last, document, self.sentences)
+        starts = np.asarray(self.gatherer.store.source_starts)
+        chunk = np.cumsum(starts[last + 1] - starts[first]) // BANK_TOKENS  # [documents]
+        for which in np.unique(chunk):
+            members = np.flatnonzero(chunk == which)
+            numbers = np.concatenate([np.arange(first[m], last[m] + 1) for m in members])
+            self.some(np.flatnonzero(chunk[document] == which), self.states_of(model, numbers))
+
+    def states_of(self, model: BankedNmt, numbers: NDArray[np.int64]) -> Bank:
+        """A bank of many sentences, encoded some at a time."""
+        size = np.cumsum(self.gatherer.lengths_of(numbers)[0]) // BANK_BATCH
+        parts = np.split(numbers, np.flatnonzero(np.diff(size)) + 1)
+        return merge([model.bank_of(self.gatherer, part) for part in parts])
+
+    def in_order(self, model: BankedNmt) -> None:
+        firsts = self.gatherer.firsts[self.sentences]
+        position = self.sentences - firsts
+        window: list[Bank] = []  # the last sentences of every document, as far back as the scope
+        for here in range(int(position.max(initial=-1)) + 1):
+            self.some(np.flatnonzero(position == here), merge(window) if window else None)
+            going_on = np.unique(firsts[position > here])  # documents that have more to translate
+            if len(going_on):
+                window = [*window, self.recall(model, going_on + here)][-model.scope :]
+
+    def recall(self, model: BankedNmt, numbers: NDArray[np.int64]) -> Bank:
+        """States of these sentences and of what they were translated to; what was not translated says nothing."""
+        parts = []
+        for chosen in batches_by_length(self.gatherer.lengths_of(numbers)[0], self.config.batch_sentences):
+            past = self.gatherer.one_per_row(numbers[chosen])
+            parts.append(model.remember(with_targets(past, [self.said(int(n)) for n in numbers[chosen]])))
+        return merge(parts)
+
+    def said(self, number: int) -> list[int]:
+        hypothesis = self.found[self.place[number]] if number in self.place else None
+        return hypothesis.ids if hypothesis is not None else []
 
 
 @torch.inference_mode()
@@ -254,8 +335,22 @@ def translate_pairs(
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 
-def search(model: SentNmt, batch: Batch, selection: Tensor, limits: Tensor, config: DecodingConfig) -> list[Hypothesis]:
-    cache = model.begin(model.encode(batch, selection), 1 if config.sampling else config.beam)
+def search(
+    model: SentNmt, batch: Batch, selection: Tensor, limits: Tensor, config: DecodingConfig, bank: Bank | None = None
+) -> list[Hypothesis]:
+    memory = model.encode(batch, selection, bank)
+    cache = model.begin(memory, 1 if config.sampling else config.beam)
     if config.sampling:
         return sample(model, cache, limits, config.temperature)
     return BeamSearch(model, cache, limits, config.length_penalty).run()
+
+
+def reference_bank(model: SentNmt, batch: Batch, config: DecodingConfig) -> Bank | None:
+    """What it takes to score the references of a batch, one a row: earlier references, and drafts as in use."""
+    if not model.needs_drafts:
+        return model.bank(batch)
+    base, lengths = model.sentence_model(), batch.plan.lengths[0]
+    limits = torch.from_numpy(lengths - 1 + config.max_extra).to(batch.origin.device)
+    cache = base.begin(base.encode(batch), config.beam)
+    drafts = BeamSearch(base, cache, limits, config.length_penalty).run()
+    return model.bank(batch, [draft.ids for draft in drafts])

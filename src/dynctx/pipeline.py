@@ -70,7 +70,7 @@ class Units:
         self.line_of = np.array([number for number, line in enumerate(self.lines) for _ in line.units], np.int64)
         self.filled: Ints = np.flatnonzero([len(ids) for document in units for ids in document])
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
-        self.gatherer = Gatherer(store, model.translator.scope, model.device)
+        self.gatherer = Gatherer(store, model.translator.scope, model.device, model.translator.lays_context)
 
     def wanted(self, wishes: Sequence[Wish]) -> Ints:
         """The units to translate."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer, Plan, choose_shape, updates
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
-from dynctx.decoding import translate
+from dynctx.decoding import reference_bank, translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
@@ -23,7 +23,7 @@ from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
-from dynctx.translators.sentence import BASE, SentNmt
+from dynctx.translators.sentence import SentNmt
 
 
 class TranslationRecipe:
@@ -41,12 +41,13 @@ class TranslationRecipe:
         self.freeze()
         self.selector = self.choose(config.training.selector)
         self.epoch = 0
-        self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device)
+        self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device, translator.lays_context)
         self.lengths = self.gatherer.lengths()
         self.usable = np.asarray(self.gatherer.store.usable)
         self.shape = choose_shape(self.lengths, self.usable, config.training.batch_tokens, config.training.row_length)
+        self.run_length = config.training.run_length or translator.run_length
         chosen = config.training.validation.selector or config.decoding.selector or config.training.selector
-        self.dev = DevSet(config, translator.scope, device, self.choose(chosen))
+        self.dev = DevSet(config, translator, device, self.choose(chosen))
         self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
@@ -75,8 +76,9 @@ class TranslationRecipe:
         ]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
-        group = self.config.training.update_batches
-        for update in updates(self.lengths, self.usable, self.shape, self.config.seed, group, epoch, index):
+        group, documents = self.config.training.update_batches, self.gatherer.store.documents
+        place = (epoch, index, self.run_length, documents)
+        for update in updates(self.lengths, self.usable, self.shape, self.config.seed, group, *place):
             self.epoch = update[0]
             yield update
 
@@ -113,6 +115,10 @@ def start_from(
 ) -> list[str]:
     """Copy an earlier model's weights; what it does not have starts fresh. Returns what was done, in words."""
     if not folder:
+        if translator.needs_sentence_model:
+            raise DynctxError(
+                f"model.kind {translator.config.kind} learns on top of a sentence model: set training.init to one"
+            )
         return ["all parameters start at random"]
     earlier = load_model(folder)
     if earlier.source.model != source.model or earlier.target.model != target.model:
@@ -133,8 +139,12 @@ def start_from(
             raise DynctxError(f"{folder}: its {name} {tuple(parameter.shape)} has no place in the configured model")
         with torch.no_grad():
             own[name].copy_(parameter)
-    new = sorted({name.split(".")[0] for name in own.keys() - old.keys()})
-    return [f"copied from {folder}: {len(old)} tensors", f"new, starting at random: {', '.join(new) or 'nothing'}"]
+    inherited = translator.inherit(own.keys() - old.keys())
+    new = sorted({name.split(".")[0] for name in own.keys() - old.keys()} - set(inherited))
+    return [
+        f"copied from {folder}: {len(old)} tensors" + (f", and into {', '.join(inherited)}" if inherited else ""),
+        f"new, starting at random: {', '.join(new) or 'nothing'}",
+    ]
 
 
 def freeze(translator: SentNmt, config: Config) -> None:
@@ -142,7 +152,7 @@ def freeze(translator: SentNmt, config: Config) -> None:
     how = config.training.freeze
     if how == "nothing" or (how == "auto" and not config.training.init):
         return
-    frozen = translator.frozen_in_stage_two() if how == "auto" else list(BASE)
+    frozen = translator.frozen_in_stage_two() if how == "auto" else translator.base_parts()
     for name, parameter in translator.named_parameters():
         if name.split(".")[0] in frozen:
             parameter.requires_grad_(False)
@@ -151,7 +161,7 @@ def freeze(translator: SentNmt, config: Config) -> None:
 class DevSet:
     """The dev documents: tokens for the model, texts for the score."""
 
-    def __init__(self, config: Config, scope: int, device: torch.device, selector: Selector) -> None:
+    def __init__(self, config: Config, translator: SentNmt, device: torch.device, selector: Selector) -> None:
         folder = Path(config.data.folder)
         if config.data.dev is None:
             raise DynctxError("data.dev is missing: training is validated on it")
@@ -159,7 +169,7 @@ class DevSet:
         if config.training.dev_documents:
             pairs = pairs[: config.training.dev_documents]
         self.references = [sentence for _, target in pairs for sentence in target.sentences]
-        self.gatherer = Gatherer(TokenStore.open(folder / "dev"), scope, device)
+        self.gatherer = Gatherer(TokenStore.open(folder / "dev"), translator.scope, device, translator.lays_context)
         self.sentences = np.arange(len(self.references))
         self.language = config.data.target_language or "en"
         self.decoding = config.training.validation
@@ -179,7 +189,8 @@ class DevSet:
         total, tokens = 0.0, 0
         for first in range(0, len(self.sentences), 512):
             batch = self.gatherer.one_per_row(self.sentences[first : first + 512])
-            memory = translator.encode(batch, self.selector.select(batch))
+            bank = reference_bank(translator, batch, self.decoding)
+            memory = translator.encode(batch, self.selector.select(batch), bank)
             logits = translator.output(translator.decode(memory, batch))
             losses = token_losses(logits, batch.target.ids)
             total += float((losses * (batch.target.sentence >= 0)).sum())

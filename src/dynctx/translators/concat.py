@@ -14,6 +14,7 @@ from dynctx.batches import Batch
 from dynctx.config import ModelConfig
 from dynctx.layers import same_sentence
 from dynctx.subwords import EOS, SEP
+from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
 from dynctx.translators.sentence import Memory, SentNmt
 
@@ -23,7 +24,7 @@ class Concat(SentNmt):
         super().__init__(config, source_vocabulary, target_vocabulary)
         self.scope = config.scope
 
-    def encode(self, batch: Batch, selection: Tensor | None = None) -> Memory:
+    def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> Memory:
         context, selection = candidates_of(batch, selection)
         source = batch.source
         visible = selected_tokens(context, selection)  # [R, N]

@@ -7,7 +7,7 @@ This module also says what a translator is to the rest of the project: `encode` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from dynctx.batches import Batch
 from dynctx.config import ModelConfig
 from dynctx.layers import DecoderLayer, Embedding, EncoderLayer, Growing, KeyValue, LayerSizes, causal, same_sentence
 from dynctx.linear import Linear
+
+if TYPE_CHECKING:
+    from dynctx.translators.bank import Bank
 
 # the parts of the sentence model, by the first word of their parameters' names, in every model built on it
 BASE = ("source_embedding", "target_embedding", "encoder", "decoder", "encoder_norm", "decoder_norm", "output")
@@ -82,6 +85,12 @@ class Cache:
 class SentNmt(nn.Module):
     """Transformer encoder-decoder over single sentences (Vaswani et al. 2017)."""
 
+    run_length = 1  # neighbours that should share a batch in training, so that they serve each other as context
+    lays_context = True  # candidates are read as tokens beside their sentence, not from a bank of states
+    reads_targets = False  # translations of earlier sentences are context too: documents are translated in order
+    needs_drafts = False  # translations by the sentence model are corrected
+    needs_sentence_model = False  # there is nothing to learn without one to start from
+
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
         self.config = config
@@ -105,6 +114,21 @@ class SentNmt(nn.Module):
         """Parts (first words of parameter names) that the model's authors keep fixed after stage 1."""
         return []
 
+    def base_parts(self) -> list[str]:
+        """Parts that make up the sentence model."""
+        return list(BASE)
+
+    def inherit(self, new: set[str]) -> list[str]:
+        """After a start from an earlier model: fill those `new` parameters that are copies of older ones.
+
+        Returns their parts.
+        """
+        return []
+
+    def sentence_model(self) -> SentNmt:
+        """The sentence model inside: the same modules, without what was added to them."""
+        return view(self.config, {name: part for name, part in self._modules.items() if name in BASE})
+
     def compile_layers(self) -> None:
         """All layers of a kind share the compiled code, so it takes seconds, not minutes."""
         for layer in [*self.encoder, *self.decoder]:
@@ -112,8 +136,16 @@ class SentNmt(nn.Module):
 
     # encoding
 
-    def encode(self, batch: Batch, selection: Tensor | None = None) -> Memory:
-        """selection [n, scope]: accepted by every translator; to this one it does not matter."""
+    def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> Bank | None:
+        """What `encode` needs beside the batch, whatever the selection; a model that needs nothing has none.
+
+        drafts: what the sentence model makes of each sentence, for a model that needs them. known: a bank that
+        holds the states of all candidates already.
+        """
+        return None
+
+    def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> Memory:
+        """selection [n, scope] and bank: accepted by every translator; to this one they do not matter."""
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
         mask = same_sentence(source.sentence, source.sentence)
@@ -145,14 +177,18 @@ class SentNmt(nn.Module):
         x = self.target_embedding(batch.prefix, target.position, target.ids.shape[1])
         mask = causal(same_sentence(target.sentence, target.sentence))
         attended = self.attend_to(memory, target.sentence)
-        for number in range(len(self.decoder)):
+        for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, attended)
+        return self.finish(x, attended)
+
+    def finish(self, x: Tensor, attended: Attended) -> Tensor:
+        """From the last layer to the states that predict."""
         return self.decoder_norm(x)
 
     def begin(self, memory: Memory, beam: int) -> Cache:
         """Start a search; the memory must hold one sentence a row."""
         ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
-        return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder], ancestors)
+        return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
 
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
@@ -160,10 +196,19 @@ class SentNmt(nn.Module):
         cache.ancestors = torch.cat([cache.ancestors, itself], dim=2)
         x = self.target_embedding(tokens, torch.full_like(tokens, cache.step), cache.step + 1)
         mask = cache.ancestors[:, None]
-        for number in range(len(self.decoder)):
+        for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, cache.attended, cache.grown[number])
         cache.step += 1
-        return self.output(self.decoder_norm(x))
+        return self.output(self.finish(x, cache.attended))
+
+
+def view(config: ModelConfig, parts: dict[str, nn.Module | None]) -> SentNmt:
+    """A sentence model made of these modules, which stay where they are: it owns no parameter of its own."""
+    model = SentNmt.__new__(SentNmt)
+    nn.Module.__init__(model)
+    model.config, model.scope = config, 0
+    model._modules.update(parts)
+    return model
 
 
 def layer_sizes(config: ModelConfig) -> LayerSizes:

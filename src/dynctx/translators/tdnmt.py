@@ -19,6 +19,7 @@ from dynctx.config import ModelConfig
 from dynctx.layers import Attention, DecoderLayer, EncoderLayer, Growing, KeyValue, LayerSizes, same_sentence
 from dynctx.linear import Linear
 from dynctx.subwords import EOS
+from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes
 
@@ -124,7 +125,7 @@ class Tdnmt(SentNmt):
         self.run_encoder_layer = torch.compile(encoder_layer)
         self.run_decoder_layer = torch.compile(decoder_layer)
 
-    def encode(self, batch: Batch, selection: Tensor | None = None) -> ContextMemory:
+    def encode(self, batch: Batch, selection: Tensor | None = None, bank: Bank | None = None) -> ContextMemory:
         states, sentence, empty = self.encode_context(batch, selection)
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])

@@ -1,0 +1,168 @@
+"""What context costs: every document-level model beside the sentence model, as ratios from one run.
+
+    python benchmarks/models.py data/tvsub_zh-en-small
+
+Prints JSON lines. Training steps have the same number of target positions, and their time is counted per target token,
+as packing differs from model to model. Transformer base, bfloat16, the corpus' own lengths and vocabulary, random
+weights; what stage 2 freezes is frozen. On a CPU everything is tiny and only shows that the program works.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dynctx.batches import Gatherer, Plan, Shape, choose_shape, plan_epoch
+from dynctx.config import Config, DecodingConfig, ModelConfig, SanConfig, TrainingConfig
+from dynctx.corpus import TokenStore
+from dynctx.decoding import translate
+from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
+from dynctx.prepare import load_subwords
+from dynctx.selection.strategies import parse_selector
+from dynctx.training.translation import freeze
+from dynctx.translators import build_translator
+from dynctx.translators.sentence import SentNmt
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = DEVICE.type == "cpu"
+BASE = ModelConfig(width=64, feed_forward=128, heads=4, encoder_layers=2, decoder_layers=2) if SMALL else ModelConfig()
+POSITIONS = 1024 if SMALL else 16384  # target positions of a training step
+REPEATS, WARM_UP = (2, 2) if SMALL else (24, 12)  # steps that are timed, and steps before them
+
+# each model as its paper uses it, and what its training step may cost
+MODELS: dict[str, tuple[dict[str, Any], float | None]] = {
+    "sentence": ({"kind": "sentence"}, None),
+    "concat, previous 2": ({"kind": "concat", "scope": 2}, None),
+    "tdnmt, previous 2": ({"kind": "tdnmt", "scope": 2}, 1.5),
+    "san, previous 6": ({"kind": "san", "scope": 6}, 1.8),
+    "san, previous 6, live": ({"kind": "san", "scope": 6, "san": SanConfig("live_detached")}, None),
+    "han joint, previous 3": ({"kind": "han", "scope": 3}, 2.0),
+    "cadec, previous 3": ({"kind": "cadec", "scope": 3}, 3.0),
+}
+SCOPE_6 = {f"{kind}, previous 6": {"kind": kind, "scope": 6} for kind in ("concat", "tdnmt", "san", "han", "cadec")}
+WHOLE_DOCUMENT = {"kind": "san", "scope": 1000}
+
+
+def say(**record: object) -> None:
+    print(json.dumps(record), flush=True)
+
+
+def wait() -> None:
+    if not SMALL:
+        torch.cuda.synchronize()
+
+
+def build(folder: str, settings: dict[str, Any]) -> SentNmt:
+    source, target = load_subwords(folder)
+    torch.manual_seed(1)
+    model = build_translator(replace(BASE, **settings), len(source), len(target))
+    freeze(model, Config(training=TrainingConfig(init="a sentence model")))
+    return model.to(DEVICE)
+
+
+def planned(model: SentNmt, folder: str) -> tuple[Gatherer, Shape, list[Plan]]:
+    store = TokenStore.open(f"{folder}/train")
+    gatherer = Gatherer(store, model.scope, DEVICE, model.lays_context)
+    lengths, usable = gatherer.lengths(), np.asarray(store.usable)
+    shape = choose_shape(lengths, usable, 2**40)
+    shape = replace(shape, rows=max(1, POSITIONS // shape.target))
+    plans = plan_epoch(lengths, usable, shape, 1, 0, model.run_length, np.asarray(store.documents))
+    return gatherer, shape, plans[: REPEATS + WARM_UP]
+
+
+def training(folder: str, settings: dict[str, Any], compiled: bool) -> dict[str, Any]:
+    """Milliseconds of a step and per thousand target tokens, and the memory it takes."""
+    model = build(folder, settings).train()
+    gatherer, shape, plans = planned(model, folder)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-5, betas=(0.9, 0.98), fused=True)
+    selector, head = parse_selector("full", 1), chunk_loss_and_gradient
+    if compiled:
+        model.compile_layers()
+        head = torch.compile(chunk_loss_and_gradient)
+
+    def step(plan: Plan, number: int) -> None:
+        torch.manual_seed(number)
+        batch = gatherer.gather(plan, shape)
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            states = model.decode(model.encode(batch, selector.select(batch)), batch)
+            real = batch.target.sentence >= 0
+            loss = smoothed_cross_entropy(states, model.output.weight, batch.target.ids, real, 0.1, head)
+        (loss / plan.target_tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    if not SMALL:
+        torch.cuda.reset_peak_memory_stats()
+    # of seeds 0 to 23, 13 draw references as CADec's drafts and 11 draw samples
+    warm = len(plans) - REPEATS if len(plans) > REPEATS else 0
+    for number, plan in enumerate(plans[:warm]):
+        step(plan, number)
+    seconds = measured(lambda: [step(plan, number) for number, plan in enumerate(plans[warm:])])
+    steps, tokens = len(plans) - warm, sum(plan.target_tokens for plan in plans[warm:])
+    return {
+        "shape": str(shape),
+        "milliseconds": round(1e3 * seconds / steps, 2),
+        "milliseconds_per_1000_tokens": round(1e6 * seconds / tokens, 4),
+        "peak_gib": None if SMALL else round(torch.cuda.max_memory_allocated() / 2**30, 2),
+    }
+
+
+def measured(work: Callable[[], Any]) -> float:
+    wait()
+    start = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - start
+
+
+def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences: int) -> float:
+    """Seconds to translate the first `count` dev lines. Random weights never end: a line is as long as its source."""
+    model = build(folder, settings).eval()
+    store = TokenStore.open(f"{folder}/dev")
+    gatherer = Gatherer(store, model.scope, DEVICE, model.lays_context)
+    sentences, selector = np.arange(min(count, len(store))), parse_selector("full", 1)
+    config = DecodingConfig(beam=4, max_extra=0, batch_sentences=batch_sentences)
+
+    def work() -> None:
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            translate(model, gatherer, sentences, config, selector)
+
+    work()
+    return measured(work)
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    say(what="run", torch=torch.__version__, device=torch.cuda.get_device_name() if not SMALL else "cpu")
+    for compiled in (False, True):
+        base = None
+        for name, (settings, bound) in MODELS.items():
+            found = training(folder, settings, compiled)
+            base = base or found["milliseconds_per_1000_tokens"]
+            ratio = round(found["milliseconds_per_1000_tokens"] / base, 3)
+            within = None if bound is None else ratio <= bound
+            say(what="training step", model=name, compiled=compiled, **found, ratio=ratio, bound=bound, within=within)
+            torch._dynamo.reset()
+    for name, settings in SCOPE_6.items():
+        say(what="memory at scope 6", model=name, target_positions=POSITIONS, **training(folder, settings, False))
+    say(what="whole documents", model="san", **training(folder, WHOLE_DOCUMENT, False))
+    base = None
+    for name, (settings, _) in MODELS.items():
+        seconds = decoding(folder, settings, 64 if SMALL else 10**9, 64 if SMALL else 2048)
+        base = base or seconds
+        bound = 1.25 if settings["kind"] == "tdnmt" else None
+        ratio = round(seconds / base, 3)
+        within = None if bound is None else ratio <= bound
+        say(what="search, beam 4", model=name, seconds=round(seconds, 2), ratio=ratio, bound=bound, within=within)
+
+
+if __name__ == "__main__":
+    main()

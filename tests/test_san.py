@@ -1,0 +1,306 @@
+"""SAN: sparsemax by hand, the attention by hand, the whole network against one written out here, and stage 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from context_models import SELECTIONS, SMALL, STORE, V, all_selections, logits, new_parameters, packed, small_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain import Plain
+from torch import Tensor
+
+from dynctx.batches import Gatherer
+from dynctx.config import Config, DataConfig, ModelConfig, SanConfig, TrainingConfig
+from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError
+from dynctx.layers import LayerSizes
+from dynctx.model_folder import Model, load_model, save_model
+from dynctx.prepare import load_subwords
+from dynctx.subwords import BOS, EOS
+from dynctx.training.reporting import count_parameters
+from dynctx.training.translation import freeze, start_from
+from dynctx.translators import build_translator, san
+from dynctx.translators.san import San, SelectiveAttention, sparsemax
+
+LIVE = SanConfig(context_states="live_detached")
+quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+def number(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# size
+
+
+def test_new_parameters_at_base_size() -> None:
+    # six projections and two gates of 512 512; feed-forward 2 512 2048 + 2048 + 512; two norms
+    layer = 8 * 262_144 + 2_099_712 + 2 * 1_024
+    assert layer == 4_198_912
+    encoder = 16_000 * 512 + 6 * 3_152_384  # the embedding and six layers, kept as they were
+    assert new_parameters(kind="san") == (layer, {"context_layer": (layer, 0), "context_encoder": (0, encoder)})
+    assert new_parameters(kind="san", san=LIVE) == (layer, {"context_layer": (layer, 0)})
+
+
+# sparsemax
+
+
+def test_sparsemax_by_hand() -> None:
+    """Sorted .9 .5 .3 -.2: 1 + 3 (.3) = 1.9 > 1.7 but 1 + 4 (-.2) = .2 < 1.5, so three stay and tau = .7 / 3."""
+    scores = number([0.3, 0.9, -0.2, 0.5]).requires_grad_()
+    weights = sparsemax(scores, torch.ones(4, dtype=torch.bool))
+    assert torch.allclose(weights, number([1 / 15, 2 / 3, 0, 4 / 15]), atol=1e-12, rtol=0)
+    weights.backward(number([1.0, 2.0, 3.0, 4.0]))  # less the mean of 1, 2 and 4, on the support
+    assert scores.grad is not None
+    assert torch.allclose(scores.grad, number([-4 / 3, -1 / 3, 0, 5 / 3]), atol=1e-12, rtol=0)
+
+
+def test_sparsemax_over_a_part_by_hand() -> None:
+    """Without .9: sorted .5 .3 -.2, 1 + 3 (-.2) = .4 < .6, two stay, tau = (.8 - 1) / 2."""
+    scores = number([[0.3, 0.9, -0.2, 0.5], [0.3, 0.9, -0.2, 0.5], [9.0, 1.0, 1.0, 1.0]]).requires_grad_()
+    seen = torch.tensor([[True, False, True, True], [False] * 4, [False, True, False, False]])
+    weights = sparsemax(scores, seen)
+    assert torch.allclose(weights, number([[0.4, 0, 0, 0.6], [0, 0, 0, 0], [0, 1, 0, 0]]), atol=1e-12, rtol=0)
+    weights.backward(number([[1.0, 2.0, 3.0, 4.0]] * 3))
+    assert scores.grad is not None
+    assert torch.allclose(scores.grad, number([[-1.5, 0, 0, 1.5], [0] * 4, [0] * 4]), atol=1e-12, rtol=0)
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=1, max_size=7), st.floats(-50, 50), st.floats(0, 5)
+)
+def test_sparsemax_is_the_nearest_point_of_the_simplex(
+    entries: list[tuple[float, bool]], shift: float, scale: float
+) -> None:
+    """p is right iff it sums to 1 and s - p is one threshold on the support and not above it elsewhere."""
+    scores = number([score for score, _ in entries]) * scale + shift
+    seen = torch.tensor([mark for _, mark in entries])
+    weights = sparsemax(scores, seen)
+    assert (weights[~seen] == 0).all()
+    if not seen.any():
+        return
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-9) and (weights >= 0).all()
+    support = weights > 0
+    threshold = (scores - weights)[support]
+    assert float(threshold.max() - threshold.min()) < 1e-9
+    assert (scores[seen & ~support] <= threshold.max() + 1e-9).all()
+
+
+def test_the_gradient_of_sparsemax() -> None:
+    torch.manual_seed(2)
+    scores = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    seen = torch.rand(6, 5) < 0.7
+    assert torch.autograd.gradcheck(lambda s: sparsemax(s, seen), scores)
+
+
+# the attention, by hand
+
+
+def test_the_attention_by_hand() -> None:
+    """Width 2, one head, x = (1, 0); three sentences, the last not selected.
+
+    Sentence 1 has words (0, 2) and (ln 3, 6), sentence 2 (0, 4). Word scores are the first entries: weights 1/4, 3/4
+    and 1. Values are the second entries, twice: (2, 2), (6, 6), (4, 4). Means: (ln 3 / 2, 4) and (0, 4); sentence
+    scores .5 and 0 from the second and first entries as Ks says below: sparsemax (.75, .25).
+    Found: .75 (1/4 2 + 3/4 6) + .25 4 = 3.75 + 1 = 4.75, and O makes (4.75, -4.75) of it.
+    """
+    attention = SelectiveAttention(LayerSizes(2, 1, 1, "post", 0.0)).double().eval()
+    root = math.sqrt(2)
+    with torch.no_grad():
+        attention.query.weight.copy_(number([[root, 0], [0, 0], [root, 0], [0, 0]]))  # Qs, Qw: times sqrt(d / heads)
+        attention.sentence_key.weight.copy_(number([[1 / math.log(3), 0], [0, 0]]))
+        attention.key_value.weight.copy_(number([[1, 0], [0, 0], [0, 1], [0, 1]]))
+        attention.output.weight.copy_(number([[1, 0], [0, -1]]))
+    states = number([[[0, 2], [math.log(3), 6], [5, 5], [0, 4], [7, 7], [8, 8]]])
+    column = torch.tensor([[0, 0, -1, 1, 2, -1]])  # -1: what ends a sentence, and padding
+    seen = torch.tensor([[[True, True, False], [False, False, False]]])
+    found, some = attention(number([[[1, 0], [1, 0]]]), states, column, seen)
+    assert torch.allclose(found[0, 0], number([4.75, -4.75]), atol=1e-12, rtol=0)
+    assert torch.equal(found[0, 1], number([0, 0])) and some.tolist() == [[True, False]]
+
+
+def test_scores_far_apart_stay_exact() -> None:
+    """A sentence whose words all score 10,000 below another's still shares its weight among its own words."""
+    attention = SelectiveAttention(LayerSizes(2, 1, 1, "post", 0.0)).double()
+    column = torch.tensor([[0, 0, 1, 1]])
+    member = column[:, None] == torch.arange(2)[:, None]
+    scores = number([[[[0, math.log(3), 10_000, 10_000]]]])
+    weights = attention.combine(number([[[[0.5, 0.5]]]]), scores, column, member)
+    assert torch.allclose(weights.flatten(), number([1 / 8, 3 / 8, 1 / 4, 1 / 4]), atol=1e-12, rtol=0)
+
+
+# the whole network
+
+
+class Reference(Plain):
+    """SAN for one sentence, from the weights alone; the context is read by this network itself."""
+
+    def attention(self, x: Tensor, context: list[Tensor]) -> Tensor:
+        """x [d] -> [d]"""
+        name = "context_layer.attention"
+        sentence_query, query = self.linear(f"{name}.query", x).chunk(2, -1)
+        means = torch.stack([states.mean(0) for states in context])
+        sentence_keys = self.linear(f"{name}.sentence_key", means)
+        heads = []
+        for h in range(self.heads):
+            part = slice(4 * h, 4 * h + 4)
+            alpha = nearest(sentence_keys[:, part] @ sentence_query[part] / 2)
+            total = torch.zeros(4, dtype=torch.float64)
+            for weight, states in zip(alpha, context):
+                key, value = self.linear(f"{name}.key_value", states).chunk(2, -1)
+                beta = (key[:, part] @ query[part] / 2).softmax(0)
+                total = total + weight * (beta @ value[:, part])
+            heads.append(total)
+        return self.linear(f"{name}.output", torch.cat(heads))
+
+    def logits(self, reader: Plain, sentence: int, distances: set[int]) -> Tensor:
+        context = []
+        for distance in distances:
+            states = reader.encode(STORE.source_ids(sentence - distance))[:-1]  # without the end
+            context += [states] if len(states) else []
+        x = self.encode(STORE.source_ids(sentence))
+        if context:
+            c = torch.stack([self.attention(state, context) for state in x])
+            c = self.norm("context_layer.attention_norm", c)
+            c = self.norm("context_layer.feed_forward_norm", self.feed_forward("context_layer.feed_forward", c))
+            gate = self.linear("context_layer.gate_state", x) + self.linear("context_layer.gate_context", c)
+            x = gate.sigmoid() * x + (1 - gate.sigmoid()) * c
+        return self.linear("output", self.decode(x, [BOS, *STORE.target_ids(sentence)[:-1]]))
+
+
+def nearest(scores: Tensor) -> Tensor:
+    """Sparsemax by trying every size of the support."""
+    for size in range(len(scores), 0, -1):
+        top = scores.sort(descending=True).values[:size]
+        threshold = (top.sum() - 1) / size
+        if top[-1] > threshold:
+            return (scores - threshold).clamp(min=0)
+    raise AssertionError
+
+
+class Copy(Plain):
+    """The frozen copy, under the sentence model's names."""
+
+    def __init__(self, model: San, norm: str) -> None:
+        super().__init__(model, 4, 2, norm)
+        names = {"embedding": "source_embedding", "encoder": "encoder", "norm": "encoder_norm"}
+        for old, new in names.items():
+            for name in [name for name in self.weights if name.startswith(f"context_encoder.{old}.")]:
+                self.weights[name.replace(f"context_encoder.{old}", new, 1)] = self.weights[name]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("own", [SanConfig(), LIVE], ids=["copy", "live"])
+def test_the_whole_network(norm: str, own: SanConfig) -> None:
+    model = small_model("san", norm, san=own)  # the copy is not equal to the encoder: it is random too
+    batch, selection = all_selections()
+    found = logits(model, batch, selection)
+    reference = Reference(model, 4, 2, norm)
+    reader = reference if own is LIVE else Copy(model, norm)
+    for row, (sentence, distances) in enumerate(SELECTIONS):
+        expected = reference.logits(reader, sentence, distances)
+        assert torch.allclose(found[row, : len(expected)], expected, atol=1e-10, rtol=0), (sentence, distances)
+
+
+# whole documents
+
+
+def long_store(length: int) -> TokenStore:
+    rng = np.random.default_rng(1)
+    sentences = [(rng.integers(7, V, 1 + n * 7 % 5 - n % 2).tolist(), [7, 8]) for n in range(length)]
+    return TokenStore.from_ids([sentences, sentences[:3]])
+
+
+def test_the_scope_may_be_a_whole_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the past at once, or some rows at a time as memory allows, forward and backward: the same numbers."""
+    model = small_model("san", scope=100)
+    batch = Gatherer(long_store(40), 100, lay_context=False).one_per_row(np.array([39, 0, 20, 41, 5]))
+
+    def run() -> list[Tensor]:
+        model.zero_grad()
+        states = model.encode(batch, batch.present).states
+        states[batch.source.sentence >= 0].pow(3).sum().backward()
+        return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+    whole = run()
+    monkeypatch.setattr(san, "LARGEST", {"cpu": 1})
+    parts = run()
+    assert len(whole) == len(parts) > 10
+    assert all(torch.allclose(a, b, atol=1e-9, rtol=1e-9) for a, b in zip(whole, parts))
+    # the very first sentence is within reach: alone, it changes the last one's states and nobody else's
+    nothing = torch.zeros_like(batch.present)
+    far = nothing.clone()
+    far[0, 38] = True
+    before, after = (model.encode(batch, chosen).states for chosen in (nothing, far))
+    changed = [not torch.equal(*(x[batch.source.sentence == n] for x in (before, after))) for n in range(5)]
+    assert changed == [True, False, False, False, False]
+
+
+# stage 2
+
+
+def test_stage_two_trains_everything_but_the_copy() -> None:
+    model = small_model("san", "pre")
+    freeze(model, Config(training=TrainingConfig(init="a sentence model")))
+    batch, selection = all_selections()
+    states = model.decode(model.encode(batch, selection), batch)
+    model.output(states)[batch.target.sentence >= 0].log_softmax(-1)[:, 20].sum().backward()
+    still = {name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12}
+    assert still == {name for name, _ in model.named_parameters() if name.startswith("context_encoder.")}
+
+
+@pytest.mark.parametrize("tie", ["all", "none"])
+def test_the_copy_is_the_sentence_model_and_is_saved(tmp_path: Path, prepared: DataConfig, tie: str) -> None:
+    source, target = load_subwords(prepared.folder)
+    sizes: ModelConfig = dataclasses.replace(SMALL, tie_embeddings=tie, norm="pre")  # type: ignore[arg-type]
+    earlier = build_translator(sizes, len(source), len(target))
+    save_model(tmp_path / "sentence", Model(Config(model=sizes), earlier, source, target))
+    config = Config(model=dataclasses.replace(sizes, kind="san"))
+    model = build_translator(config.model, len(source), len(target))
+    said = start_from(model, str(tmp_path / "sentence"), source, target)
+    assert said[0].endswith(", and into context_encoder")
+    assert said[1] == "new, starting at random: context_layer"
+    assert isinstance(model, San)
+    old = earlier.state_dict()
+    copied = {f"encoder.{n}": p for n, p in model.context_encoder["encoder"].named_parameters()}
+    copied |= {f"encoder_norm.{n}": p for n, p in model.context_encoder["norm"].named_parameters()}
+    copied |= {f"source_embedding.{n}": p for n, p in model.context_encoder["embedding"].named_parameters()}
+    assert len(copied) == sum(name.split(".")[0] in ("encoder", "encoder_norm") for name in old) + 1
+    assert all(torch.equal(p, old[name]) and not p.requires_grad for name, p in copied.items())
+    # stage 2 moves the encoder and not the copy, which a saved model still has, and a third stage too
+    with torch.no_grad():
+        model.encoder[0].feed_forward.inner.weight.add_(1.0)
+    save_model(tmp_path / "san", Model(config, model, source, target))
+    loaded = load_model(tmp_path / "san").translator
+    third = build_translator(config.model, len(source), len(target))
+    assert start_from(third, str(tmp_path / "san"), source, target)[1] == "new, starting at random: nothing"
+    for other in (loaded, third):
+        assert isinstance(other, San)
+        own, kept = (part[0].feed_forward.inner.weight for part in (other.encoder, other.context_encoder["encoder"]))
+        assert torch.equal(own, kept + 1.0)
+    assert count_parameters(loaded)["context_encoder"][0] == 0
+
+
+def test_without_a_sentence_model_there_is_nothing_to_copy(prepared: DataConfig) -> None:
+    source, target = load_subwords(prepared.folder)
+    model = build_translator(dataclasses.replace(SMALL, kind="san"), len(source), len(target))
+    with pytest.raises(DynctxError, match=r"model\.kind san learns on top of a sentence model: set training\.init"):
+        start_from(model, "", source, target)
+    live = build_translator(dataclasses.replace(SMALL, kind="san", san=LIVE), len(source), len(target))
+    assert start_from(live, "", source, target) == ["all parameters start at random"]
+
+
+def test_dropout_spares_the_context() -> None:
+    model = small_model("san").train()
+    batch = packed()
+    assert torch.equal(model.bank(batch).source.states, model.bank(batch).source.states)
+    assert model.training and model.context_encoder.training
+    assert not torch.equal(model.encode(batch).states, model.encode(batch).states)
+    assert (model.bank(batch).source.read == EOS).any()

@@ -1,0 +1,79 @@
+"""Stage 2 as a run: it starts from a sentence model, keeps neighbours together, validates with context and resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import changed, last_checkpoint, log_of, train_here
+
+from dynctx.errors import DynctxError
+from dynctx.model_folder import load_model
+from dynctx.training.translation import TranslationRecipe
+
+pytest_plugins = "tiny_fixtures"
+
+CPU = torch.device("cpu")
+STOPPED = ["training.updates=8", "training.checkpoint_every=4", "training.average=0"]
+
+
+def stage_two(kind: str, trained: Path, *more: str) -> list[str]:
+    return [f"model.kind={kind}", "model.scope=2", f"training.init={trained}", "training.selector=random subset", *more]
+
+
+@pytest.mark.parametrize("kind", ["han", "san", "cadec"])
+def test_a_run_that_was_stopped_ends_alike(kind: str, tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    """Bit for bit, random drafts and selections included."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train_here(tiny_config, whole, *stage_two(kind, trained, *STOPPED))
+    train_here(tiny_config, parts, *stage_two(kind, trained, *STOPPED, "training.updates=4"))
+    train_here(tiny_config, parts, *stage_two(kind, trained, *STOPPED))
+    ends = [(last_checkpoint(output) / "state.safetensors").read_bytes() for output in (whole, parts)]
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("kind", ["concat", "tdnmt", "han", "san", "cadec"])
+def test_what_does_not_learn_stays_as_it_was(kind: str, tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    train_here(tiny_config, tmp_path / "run", *stage_two(kind, trained, *STOPPED))
+    old, new = (load_model(folder).translator for folder in (trained, tmp_path / "run"))
+    base = dict(new.sentence_model().named_parameters())
+    moved = {name for name, parameter in old.named_parameters() if not torch.equal(parameter, base[name])}
+    frozen = kind in ("tdnmt", "cadec")
+    assert moved == (set() if frozen else {name for name, _ in old.named_parameters()})
+    dev = [line["validation"] for line in log_of(tmp_path / "run") if "validation" in line]
+    assert len(dev) == 1 and dev[0]["loss"] > 0
+
+
+def recipe(config: Path, output: Path, trained: Path, kind: str, *more: str) -> TranslationRecipe:
+    return TranslationRecipe(changed(config, output, *stage_two(kind, trained, *more)), CPU)
+
+
+def test_neighbours_stay_together(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    """Documents of six sentences: with runs of 64 they are whole, in order; alone, sentences come in any order."""
+
+    def follow(kind: str, *more: str) -> float:
+        plans = next(recipe(tiny_config, tmp_path, trained, kind, *more).updates(0, 0))[2]
+        return float(np.mean(np.concatenate([np.diff(plan.sentences) == 1 for plan in plans])))
+
+    assert follow("san") > 0.8 and follow("han") > 0.8 and follow("cadec") > 0.8
+    assert follow("tdnmt") < 0.2 and follow("san", "training.run_length=1") < 0.2
+    assert 0.3 < follow("tdnmt", "training.run_length=2") < 0.7
+
+
+def test_only_models_that_read_words_have_them_in_their_batches(
+    tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    for kind, laid in (("tdnmt", True), ("concat", True), ("han", False), ("san", False), ("cadec", False)):
+        made = recipe(tiny_config, tmp_path, trained, kind)
+        assert (made.shape.context > 0) == laid == made.dev.gatherer.lay_context
+        batch = made.gatherer.gather(next(made.updates(0, 0))[2][0], made.shape)
+        assert (batch.context is not None) == laid and batch.present.shape[1] == 2
+
+
+@pytest.mark.parametrize("kind", ["san", "cadec"])
+def test_a_sentence_model_is_asked_for(kind: str, tiny_config: Path, tmp_path: Path) -> None:
+    with pytest.raises(DynctxError, match=r"set training\.init"):
+        train_here(tiny_config, tmp_path / "run", f"model.kind={kind}")
+    assert not (tmp_path / "run" / "model").exists()
