@@ -37,6 +37,9 @@ class Histories:
     def descend(self, parents: Tensor) -> None:
         self.tokens = self.tokens.gather(1, parents[:, :, None].expand_as(self.tokens))
 
+    def prune(self) -> None:
+        """There is nothing here that some hypothesis does not need."""
+
     def keep(self, rows: Tensor) -> None:
         self.row, self.tokens = self.row[rows], self.tokens[rows]
 

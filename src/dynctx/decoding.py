@@ -18,6 +18,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
+from dynctx.devices import many_shapes
 from dynctx.selection.strategies import Previous, Selector
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.bank import Bank, BankedNmt, merge
@@ -338,11 +339,12 @@ def translate_pairs(
 def search(
     model: SentNmt, batch: Batch, selection: Tensor, limits: Tensor, config: DecodingConfig, bank: Bank | None = None
 ) -> list[Hypothesis]:
-    memory = model.encode(batch, selection, bank)
-    cache = model.begin(memory, 1 if config.sampling else config.beam)
-    if config.sampling:
-        return sample(model, cache, limits, config.temperature)
-    return BeamSearch(model, cache, limits, config.length_penalty).run()
+    with many_shapes():
+        memory = model.encode(batch, selection, bank)
+        cache = model.begin(memory, 1 if config.sampling else config.beam)
+        if config.sampling:
+            return sample(model, cache, limits, config.temperature)
+        return BeamSearch(model, cache, limits, config.length_penalty).run()
 
 
 def reference_bank(model: SentNmt, batch: Batch, config: DecodingConfig) -> Bank | None:

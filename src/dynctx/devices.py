@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import torch
 
@@ -42,3 +42,13 @@ def return_freed_memory() -> None:
     """Give back to the system what was freed: for a process that runs for months, after its largest batches."""
     with suppress(OSError, AttributeError):  # as above
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def many_shapes() -> AbstractContextManager[None]:
+    """For work whose tensors have ever new shapes: without cuDNN's attention, which is built anew for each of them.
+
+    That takes some ten times as long as the attention itself. In training, with its one shape, it is the fastest.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ScorerConfig
+from dynctx.devices import many_shapes
 from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
 from dynctx.linear import Linear
 from dynctx.selection.instances import Instances, gather_instances
@@ -77,7 +78,8 @@ def judge(scorer: Scorer, embedding: Embedding) -> Callable[[Batch], Tensor]:
     def probabilities(batch: Batch) -> Tensor:
         scorer.eval()
         instances = gather_instances(batch.origin, batch.numbers)
-        return scorer.probabilities(scorer(instances, embedding), instances.present)
+        with many_shapes():
+            return scorer.probabilities(scorer(instances, embedding), instances.present)
 
     return probabilities
 

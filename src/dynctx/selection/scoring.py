@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, fill_rows, round_rows
 from dynctx.corpus import Ints
+from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
 from dynctx.selection.reward import token_costs
 from dynctx.translators.sentence import SentNmt
@@ -66,7 +67,8 @@ def score(
     for members, plan, shape in _plans(sentences, selection, lengths, size):
         batch = gatherer.gather(plan, shape)
         chosen = gatherer.to_device(selection[members])
-        found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards)
+        with many_shapes():
+            found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards)
         if progress is not None:
             progress(len(members))
     model.train(training)

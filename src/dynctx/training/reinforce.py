@@ -20,6 +20,7 @@ from dynctx.batches import Batch, Gatherer, Plan, plan_pairs
 from dynctx.config import Config, DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.decoding import search
+from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.losses import smoothed_cross_entropy
 from dynctx.selection.instances import gather_instances
@@ -76,11 +77,12 @@ class ReinforceRecipe(TranslationRecipe):
         return [*super().describe(), f"reinforced: {what}; estimator {own.estimator}, law {own.law}"]
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
-        outcome = self.select(plan.sentences)
-        if self.config.reinforce.scorer_only:
-            return outcome.loss, outcome.logs
-        loss, logs = self.translate(plan.sentences, outcome)
-        return outcome.loss + loss, outcome.logs | logs
+        with many_shapes():
+            outcome = self.select(plan.sentences)
+            if self.config.reinforce.scorer_only:
+                return outcome.loss, outcome.logs
+            loss, logs = self.translate(plan.sentences, outcome)
+            return outcome.loss + loss, outcome.logs | logs
 
     # the scorer
 

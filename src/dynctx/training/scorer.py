@@ -14,6 +14,7 @@ from torch import Tensor
 from dynctx.batches import Gatherer, Plan, Shape, updates
 from dynctx.config import Config
 from dynctx.corpus import Ints, TokenStore
+from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model, build_scorer, join, save_model
 from dynctx.prepare import load_subwords
@@ -37,7 +38,8 @@ class LabelledSentences:
 
     def score(self, scorer: Scorer, embedding: Any, sentences: Ints) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, labels and which of these count, each [n, scope + 1]; candidates are seen one by one."""
-        scores = scorer(gather_instances(self.gatherer, sentences), embedding, independent=True)
+        with many_shapes():
+            scores = scorer(gather_instances(self.gatherer, sentences), embedding, independent=True)
         value = self.gatherer.to_device(self.labels.value[sentences])
         return scores, value, self.gatherer.to_device(self.labels.counts[sentences])
 
