@@ -19,6 +19,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens, fill_rows
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
+from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.translators.sentence import Memory, SentNmt
 
@@ -77,7 +78,8 @@ def quiet(model: SentNmt) -> Iterator[None]:
     model.eval()
     try:
         enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        with torch.no_grad(), torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
+        autocast = torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False)
+        with torch.no_grad(), autocast, many_shapes():
             yield
     finally:
         model.train(training)
