@@ -297,7 +297,7 @@ def test_the_output_layer_starts_as_the_sentence_model_s(tmp_path: Path, prepare
     save_model(tmp_path / "sentence", Model(Config(model=sizes), earlier, source, target))
     config = Config(model=dataclasses.replace(sizes, kind="cadec"))
     model = build_translator(config.model, len(source), len(target))
-    said = start_from(model, str(tmp_path / "sentence"), source, target)
+    said = start_from(model, None, str(tmp_path / "sentence"), source, target)
     assert said[1] == "new, starting at random: second_decoder, second_norm"
     base = model.sentence_model()
     assert torch.equal(model.output.weight, earlier.output.weight)
@@ -311,7 +311,7 @@ def test_the_output_layer_starts_as_the_sentence_model_s(tmp_path: Path, prepare
         model.output.weight.add_(1.0)
     save_model(tmp_path / "cadec", Model(config, model, source, target))
     third = build_translator(config.model, len(source), len(target))
-    assert start_from(third, str(tmp_path / "cadec"), source, target)[1] == "new, starting at random: nothing"
+    assert start_from(third, None, str(tmp_path / "cadec"), source, target)[1] == "new, starting at random: nothing"
     for other in (load_model(tmp_path / "cadec").translator, third):
         assert torch.equal(other.output.weight, earlier.output.weight + 1.0)
         assert torch.equal(other.sentence_model().output.weight, earlier.output.weight)
@@ -321,4 +321,4 @@ def test_without_a_sentence_model_there_is_nothing_to_correct(prepared: DataConf
     source, target = load_subwords(prepared.folder)
     model = build_translator(dataclasses.replace(SMALL, kind="cadec"), len(source), len(target))
     with pytest.raises(DynctxError, match=r"model\.kind cadec learns on top of a sentence model"):
-        start_from(model, "", source, target)
+        start_from(model, None, "", source, target)

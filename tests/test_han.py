@@ -197,7 +197,7 @@ def test_joint_may_start_from_the_encoder_s_model(tmp_path: Path, prepared: Data
     earlier = build_translator(first.model, len(source), len(target))
     save_model(tmp_path / "encoder", Model(first, earlier, source, target))
     model = build_translator(joint.model, len(source), len(target))
-    said = start_from(model, str(tmp_path / "encoder"), source, target)
+    said = start_from(model, None, str(tmp_path / "encoder"), source, target)
     assert said[1] == "new, starting at random: decoder_context"
     own = dict(model.named_parameters())
     assert sum(name.startswith("encoder_context.") for name, _ in earlier.named_parameters()) == 28

@@ -264,7 +264,7 @@ def test_the_copy_is_the_sentence_model_and_is_saved(tmp_path: Path, prepared: D
     save_model(tmp_path / "sentence", Model(Config(model=sizes), earlier, source, target))
     config = Config(model=dataclasses.replace(sizes, kind="san"))
     model = build_translator(config.model, len(source), len(target))
-    said = start_from(model, str(tmp_path / "sentence"), source, target)
+    said = start_from(model, None, str(tmp_path / "sentence"), source, target)
     assert said[0].endswith(", and into context_encoder")
     assert said[1] == "new, starting at random: context_layer"
     assert isinstance(model, San)
@@ -280,7 +280,7 @@ def test_the_copy_is_the_sentence_model_and_is_saved(tmp_path: Path, prepared: D
     save_model(tmp_path / "san", Model(config, model, source, target))
     loaded = load_model(tmp_path / "san").translator
     third = build_translator(config.model, len(source), len(target))
-    assert start_from(third, str(tmp_path / "san"), source, target)[1] == "new, starting at random: nothing"
+    assert start_from(third, None, str(tmp_path / "san"), source, target)[1] == "new, starting at random: nothing"
     for other in (loaded, third):
         assert isinstance(other, San)
         own, kept = (part[0].feed_forward.inner.weight for part in (other.encoder, other.context_encoder["encoder"]))
@@ -292,9 +292,9 @@ def test_without_a_sentence_model_there_is_nothing_to_copy(prepared: DataConfig)
     source, target = load_subwords(prepared.folder)
     model = build_translator(dataclasses.replace(SMALL, kind="san"), len(source), len(target))
     with pytest.raises(DynctxError, match=r"model\.kind san learns on top of a sentence model: set training\.init"):
-        start_from(model, "", source, target)
+        start_from(model, None, "", source, target)
     live = build_translator(dataclasses.replace(SMALL, kind="san", san=LIVE), len(source), len(target))
-    assert start_from(live, "", source, target) == ["all parameters start at random"]
+    assert start_from(live, None, "", source, target) == ["all parameters start at random"]
 
 
 def test_dropout_spares_the_context() -> None:

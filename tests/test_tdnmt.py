@@ -392,7 +392,7 @@ def test_start_from_a_sentence_model(tmp_path: Path, prepared: DataConfig) -> No
     torch.manual_seed(10)
     model = Tdnmt(SMALL, len(earlier.source), len(earlier.target))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    said = start_from(model, str(tmp_path / "sentence"), earlier.source, earlier.target)
+    said = start_from(model, None, str(tmp_path / "sentence"), earlier.source, earlier.target)
     base = dict(earlier.translator.named_parameters())
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, base.get(name, before[name])), name
@@ -408,7 +408,7 @@ def test_another_subword_model_is_refused(tmp_path: Path, prepared: DataConfig) 
     other = train_subwords(["a b c x y z zz zz"], 15, kind="bpe", byte_fallback=False, threads=1)
     for source, target in ((other, earlier.target), (earlier.source, other)):
         with pytest.raises(DynctxError, match="another subword model"):
-            start_from(Tdnmt(SMALL, len(source), len(target)), str(tmp_path / "sentence"), source, target)
+            start_from(Tdnmt(SMALL, len(source), len(target)), None, str(tmp_path / "sentence"), source, target)
 
 
 @pytest.mark.parametrize(
@@ -427,4 +427,4 @@ def test_other_sizes_are_refused(tmp_path: Path, prepared: DataConfig, sizes: di
     earlier = save_sentence_model(tmp_path / "sentence", prepared, **sizes)
     model = Tdnmt(SMALL, len(earlier.source), len(earlier.target))
     with pytest.raises(DynctxError, match=named):
-        start_from(model, str(tmp_path / "sentence"), earlier.source, earlier.target)
+        start_from(model, None, str(tmp_path / "sentence"), earlier.source, earlier.target)
