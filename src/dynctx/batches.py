@@ -101,7 +101,6 @@ class Plan:
     offsets: Ints  # [3, n] where a sentence's source, target and context begin in its row
     lengths: Ints  # [3, n]
     chosen: NDArray[np.bool_] | None = None  # [n, scope] the candidates to bring along; None: all
-    targets: Ints | None = None  # [target tokens] all targets end to end, in place of the corpus' own
 
     @property
     def target_tokens(self) -> int:
@@ -155,11 +154,8 @@ class Gatherer:
         rows = shape.rows
         source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
         source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
-        if plan.targets is None:
-            target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
-            target_ids = _unsigned(self.target[target_at])
-        else:
-            target_ids = self.to_device(plan.targets)
+        target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
+        target_ids = _unsigned(self.target[target_at])
         target = tokens[1].packed(target_ids, rows, shape.target)
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
@@ -247,6 +243,29 @@ def with_targets(batch: Batch, targets: list[list[int]]) -> Batch:
     target = Packed(tokens, torch.where(real, row[:, None], -1), torch.where(real, position, 0))
     plan = replace(batch.plan, lengths=np.stack([batch.plan.lengths[0], lengths, batch.plan.lengths[2]]))
     return replace(batch, target=target, prefix=shifted(target), plan=plan)
+
+
+def retargeted(batch: Batch, rows: Ints, targets: list[list[int]]) -> Batch:
+    """The same batch with other targets (ids with EOS) for some of its sentences, and none for the rest.
+
+    Sources stay where they are, so what was encoded of the batch serves both.
+    """
+    gatherer, row = batch.origin, batch.plan.row[rows]
+    lengths = np.array([len(ids) for ids in targets])
+    offset = offsets_in_rows(row, lengths)
+    width, count = _round_up((offset + lengths).max(), 32), len(batch.source.ids)
+    sizes, rows_t, offset_t, number = gatherer.to_device(np.stack([lengths, row, offset, rows]))
+    tokens = _Tokens.lay(sizes, rows_t, offset_t, width, int(lengths.sum()))
+    ids = tokens.scatter(gatherer.to_device(np.concatenate(targets)), count, width, PAD)
+    sentence = tokens.scatter(number[tokens.sentence], count, width, -1)
+    target = Packed(ids, sentence, tokens.scatter(tokens.position, count, width, 0))
+    return replace(batch, target=target, prefix=shifted(target))
+
+
+def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
+    """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
+    before = np.cumsum(lengths) - lengths
+    return before - before[np.searchsorted(row, row)]
 
 
 def shifted(target: Packed) -> Tensor:
@@ -349,17 +368,13 @@ def plan_epoch(
 
 
 def plan_pairs(
-    gatherer: Gatherer,
-    sentences: Ints,
-    chosen: NDArray[np.bool_],
-    batch_tokens: int,
-    lengths: Ints | None = None,
+    gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_], batch_tokens: int
 ) -> tuple[list[Plan], Shape]:
     """Sentences [m], each with its own choice of context [m, scope], packed in their order into batches of one shape.
 
-    A sentence may come many times, with another context each time. lengths [3, m]: where targets are not the corpus'.
+    A sentence may come many times, with another context each time.
     """
-    lengths = gatherer.lengths_of(sentences, chosen) if lengths is None else lengths
+    lengths = gatherer.lengths_of(sentences, chosen)
     shape = choose_shape(lengths, np.ones(len(sentences), np.bool_), batch_tokens, multiple=32)
     row, offsets = fill_rows(lengths, np.array([shape.source, shape.target, shape.context]))
     used = int(row[-1]) + 1

@@ -18,40 +18,38 @@ CHUNK_BYTES = {
 }  # of float32 logits; small enough on the CPU to be reused from the heap
 
 
-def token_losses(logits: Tensor, ids: Tensor, smoothing: float | Tensor = 0.0) -> Tensor:
+def token_losses(logits: Tensor, ids: Tensor, smoothing: float = 0.0) -> Tensor:
     """Each token's loss in float32. The true class has 1 - smoothing, the others share the rest.
 
-    logits [..., V], ids [...], smoothing one for all or [...] -> [...]
+    logits [..., V], ids [...] -> [...]
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_partition = torch.logsumexp(logits, dim=-1)
     true = logits.gather(-1, ids[..., None]).squeeze(-1)
     negative = log_partition - true
-    if isinstance(smoothing, float) and not smoothing:
+    if not smoothing:
         return negative
     others = logits.shape[-1] - 1
     rest = others * log_partition - (logits.sum(-1) - true)  # sum of -log p over the other classes
     return (1 - smoothing) * negative + smoothing / others * rest
 
 
-def chunk_loss_and_gradient(
-    logits: Tensor, ids: Tensor, weight: Tensor, smoothing: float | Tensor
-) -> tuple[Tensor, Tensor]:
+def chunk_loss_and_gradient(logits: Tensor, ids: Tensor, weight: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Summed loss of a chunk, and each row's gradient: softmax minus target. The logits are overwritten.
 
     logits [n, V], ids [n], weight [n] -> scalar, [n, V] (not yet times the weight)
     """
     losses = (token_losses(logits, ids, smoothing) * weight).sum()
-    smooth = torch.as_tensor(smoothing, dtype=logits.dtype, device=logits.device).expand(len(ids))[:, None]
-    low = smooth / (logits.shape[-1] - 1)  # [n, 1]
+    low = smoothing / (logits.shape[-1] - 1)
     gradient = logits.sub_(torch.logsumexp(logits, dim=-1, keepdim=True)).exp_().sub_(low)
-    return losses, gradient.scatter_add_(1, ids[:, None], low - (1 - smooth))
+    change = torch.full((len(ids), 1), low - (1 - smoothing), dtype=gradient.dtype, device=gradient.device)
+    return losses, gradient.scatter_add_(1, ids[:, None], change)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, output: Tensor, ids: Tensor, weight: Tensor, smoothing: float | Tensor, compute: Any
+        ctx: Any, states: Tensor, output: Tensor, ids: Tensor, weight: Tensor, smoothing: float, compute: Any
     ) -> Tensor:
         """states [n, d], output [V, d] -> the summed loss; gradients are made on the way."""
         rows = max(1, CHUNK_BYTES.get(states.device.type, 2**25) // (4 * len(output)))
@@ -64,8 +62,7 @@ class _Chunked(torch.autograd.Function):
             part = slice(first, first + rows)
             logits = states[part] @ matrix.t()
             logits = logits if low == torch.float64 else logits.float()
-            smooth = smoothing[part] if isinstance(smoothing, Tensor) else smoothing
-            loss, gradient = compute(logits, ids[part], weight[part], smooth)
+            loss, gradient = compute(logits, ids[part], weight[part], smoothing)
             gradient = gradient.to(low)
             total += loss
             times = weight[part, None].to(low)
@@ -89,16 +86,15 @@ def smoothed_cross_entropy(
     output: Tensor,
     ids: Tensor,
     weight: Tensor,
-    smoothing: float | Tensor,
+    smoothing: float,
     compute: Any = chunk_loss_and_gradient,
 ) -> Tensor:
     """The loss summed over all positions, each times its weight (0 at padding).
 
-    states [..., d], output [V, d], ids [...], weight [...], smoothing one for all or [...] -> scalar
+    states [..., d], output [V, d], ids [...], weight [...] -> scalar
     """
     if torch.is_autocast_enabled(states.device.type):
         states = states.to(torch.get_autocast_dtype(states.device.type))
     states, ids, weight = states.flatten(0, -2), ids.flatten(), weight.flatten()
-    smoothing = smoothing.flatten() if isinstance(smoothing, Tensor) else smoothing
     with torch.autocast(states.device.type, enabled=False):
         return _Chunked.apply(states, output, ids, weight.float(), smoothing, compute)

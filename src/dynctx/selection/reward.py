@@ -16,8 +16,11 @@ def token_costs(logits: Tensor, ids: Tensor) -> Tensor:
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_partition = torch.logsumexp(logits, dim=-1)
-    first, second = (logits.topk(2, dim=-1).values - log_partition[..., None]).unbind(-1)
     true = logits.gather(-1, ids[..., None]).squeeze(-1) - log_partition
+    # the two largest by two searches for the largest: several times as fast as a top-k over a vocabulary
+    best = logits.max(dim=-1, keepdim=True)
+    rest = logits.scatter(-1, best.indices, -torch.inf)
+    first, second = best.values.squeeze(-1) - log_partition, rest.amax(dim=-1) - log_partition
     gap = (first.exp() - second.exp()).clamp(min=SMALLEST_GAP)
     return 2 * first - true - gap.log()
 

@@ -9,14 +9,14 @@ learns along: from the reference with the drawn context, and from its own transl
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, plan_pairs
+from dynctx.batches import Plan, plan_pairs, retargeted
 from dynctx.config import Config, DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.decoding import search
@@ -176,26 +176,21 @@ class ReinforceRecipe(TranslationRecipe):
     # the translator
 
     def translate(self, sentences: Ints, outcome: Outcome) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)), in one pass over both."""
-        own = self.config.reinforce
-        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if own.alpha < 1 else np.zeros(0, np.int64)
+        """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)); what is encoded serves both."""
+        alpha, output = self.config.reinforce.alpha, self.translator.output.weight
+        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if alpha < 1 else np.zeros(0, np.int64)
         generated = self.generate(sentences[rows], outcome.drawn[rows]) if len(rows) else []
-        # the references first, then what was generated
-        numbers = np.concatenate([sentences, sentences[rows]])
-        chosen = np.concatenate([outcome.drawn, outcome.drawn[rows]])
-        batch = gather_with_targets(self.gatherer, numbers, chosen, len(sentences), generated)
+        (plan,), shape = plan_pairs(self.gatherer, sentences, outcome.drawn, batch_tokens=2**40)
+        batch = self.gatherer.gather(plan, shape)
         self.translator.train()
-        states = self.translator.decode(self.translator.encode(batch, self.gatherer.to_device(chosen)), batch)
-        weight, smoothing = torch.full((len(numbers),), own.alpha, device=states.device), torch.zeros(len(numbers))
+        memory = self.translator.encode(batch, self.gatherer.to_device(outcome.drawn))
+        loss = alpha * self.likelihood(self.translator.decode(memory, batch), batch)
         if len(rows):
-            weight[len(sentences) :] = (1 - own.alpha) * outcome.advantage[self.gatherer.to_device(rows)]
-        smoothing[: len(sentences)] = self.config.training.label_smoothing
-        owner = batch.target.sentence
-        per_token = torch.where(owner >= 0, weight[owner.clamp(min=0)], 0.0)
-        smooth = self.gatherer.to_device(smoothing.numpy())[owner.clamp(min=0)]
-        output = self.translator.output.weight
-        loss = smoothed_cross_entropy(states, output, batch.target.ids, per_token, smooth, self.head)
-        share = torch.tensor([float(len(rows)), float(len(sentences))], device=states.device)
+            own = retargeted(batch, rows, generated)
+            states, owner = self.translator.decode(memory, own), own.target.sentence
+            weight = torch.where(owner >= 0, outcome.advantage[owner.clamp(min=0)], 0.0)
+            loss = loss + (1 - alpha) * smoothed_cross_entropy(states, output, own.target.ids, weight, 0.0, self.head)
+        share = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
         return loss, {"generated": share}
 
     def generate(self, sentences: Ints, chosen: Chosen) -> list[list[int]]:
@@ -237,17 +232,3 @@ def mean(values: Tensor, where: Tensor) -> Tensor:
     """Sum and number of the values where it holds: what the log divides."""
     kept = torch.where(where, values.float(), 0.0)
     return torch.stack([kept.sum(), where.float().sum()])
-
-
-def gather_with_targets(
-    gatherer: Gatherer, sentences: Ints, chosen: Chosen, references: int, generated: list[list[int]]
-) -> Batch:
-    """One batch of the first `references` sentences with their own targets, and of the rest with these."""
-    lengths = gatherer.lengths_of(sentences, chosen)
-    lengths[1, references:] = [len(ids) for ids in generated]
-    (plan,), shape = plan_pairs(gatherer, sentences, chosen, batch_tokens=2**40, lengths=lengths)
-    if generated:
-        starts = gatherer.store.target_starts
-        own = [gatherer.store.target[starts[s] : starts[s + 1]] for s in sentences[:references]]
-        plan = replace(plan, targets=np.concatenate([*own, *generated]).astype(np.int64))
-    return gatherer.gather(plan, shape)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens, fill_rows
+from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens, fill_rows, offsets_in_rows
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
@@ -248,12 +248,6 @@ def _lay(
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
     index = tokens.scatter(begin_t[tokens.sentence] + tokens.position, rows, width, 0)
     return index, tokens.scatter(tag_t[tokens.sentence], rows, width, -1)
-
-
-def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
-    """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
-    before = np.cumsum(lengths) - lengths
-    return before - before[np.searchsorted(row, row)]
 
 
 def sentence_memory(batch: Batch, memory: Memory) -> Memory:
