@@ -111,6 +111,24 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 
 @app.command()
+def reproduce(
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="YAML file of a table: configs/*/table*.yaml.")
+    ],
+    minutes: Annotated[float, typer.Option(help="Pause after this time; the same command goes on. 0: no limit.")] = 0.0,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Written with .md and .json; default: results/CORPUS/TABLE."),
+    ] = None,
+) -> None:
+    """Train and score what a table of results needs, and write it down."""
+    from dynctx.reproduce import reproduce as run
+
+    if not run(table, output, minutes):
+        raise typer.Exit(3)
+
+
+@app.command()
 def translate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders; - is standard input.")],
     model: ModelFolder = None,

@@ -8,8 +8,8 @@ from typing import Any
 from dynctx.config import Config
 
 
-def run(config: Config) -> dict[str, Any]:
-    """Train what the config says."""
+def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
+    """Train what the config says. deadline (of time.monotonic): when to pause; the next call goes on."""
     from dynctx.training.loop import Recipe, make_fabric, train
 
     fabric = make_fabric(config)
@@ -28,4 +28,4 @@ def run(config: Config) -> dict[str, Any]:
             from dynctx.training.reinforce import ReinforceRecipe
 
             recipe = ReinforceRecipe(config, fabric.device)
-    return train(config, recipe, fabric)
+    return train(config, recipe, fabric, deadline)

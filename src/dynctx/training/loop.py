@@ -89,9 +89,14 @@ def make_fabric(config: Config) -> Any:
     return fabric
 
 
-def train(config: Config, recipe: Recipe, fabric: Any) -> dict[str, Any]:
-    """Run to the end, from wherever an earlier run of the same command was stopped. Returns the final record."""
-    return Training(config, recipe, fabric).run()
+def train(config: Config, recipe: Recipe, fabric: Any, deadline: float | None = None) -> dict[str, Any]:
+    """Run to the end, from wherever an earlier run of the same command was stopped. Returns the final record.
+
+    deadline (of time.monotonic): when to leave a checkpoint and return, with "paused" in the record.
+    """
+    training = Training(config, recipe, fabric)
+    training.deadline = deadline
+    return training.run()
 
 
 class Training:
@@ -123,6 +128,8 @@ class Training:
         self.seconds = 0.0  # of training, over all starts of this run
         self.started = time.monotonic()
         self.unsaved = True
+        self.deadline: float | None = None
+        self.paused = False
 
     def run(self) -> dict[str, Any]:
         self.resume()
@@ -139,7 +146,7 @@ class Training:
             self.report.say(f"this run has ended: {reason}; the model is in {self.output / 'model'}")
             return ended
         self.loop()
-        return self.finish()
+        return {"updates": self.update, "paused": True} if self.paused else self.finish()
 
     def loop(self) -> None:
         training = self.training
@@ -155,6 +162,11 @@ class Training:
                     self.validate()
                 if self.update % training.checkpoint_every == 0:
                     self.checkpoint()
+                if self.deadline is not None and self.agree(time.monotonic() > self.deadline):
+                    self.paused = True
+                    self.checkpoint()
+                    self.report.say(f"paused at update {self.update}")
+                    return
             self.report.say(f"the end: {reason}")
             if not self.history or self.history[-1]["update"] != self.update:
                 self.validate()

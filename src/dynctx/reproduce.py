@@ -1,0 +1,253 @@
+"""`dynctx reproduce TABLE`: train what a table of results needs, score its rows, and write it down.
+
+A table is a YAML file: runs that start from one another, and rows that score a run with a selector beside a control.
+Runs and rows are worked off in order, for one seed after the other. What is finished is kept and not done again, so
+the same command goes on where it was stopped, here or on another machine that has the `runs` and the results.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynctx import __version__
+from dynctx.config import Config, apply_overrides, build, load_config, read_yaml
+from dynctx.documents import Document
+from dynctx.errors import DynctxError, at
+from dynctx.evaluation import bleu
+from dynctx.evaluation.significance import paired_bootstrap
+from dynctx.files import atomic_write
+from dynctx.model_folder import load_model
+from dynctx.pipeline import translate_and_explain
+from dynctx.prepare import read_held_out
+
+
+@dataclass
+class Run:
+    """One training run: settings laid over the table's config, the run it starts from, whose labels it learns from."""
+
+    settings: list[str] = field(default_factory=list)
+    init: str = ""
+    labels: str = ""
+
+
+@dataclass
+class TableRow:
+    """A line of the table: a run translated with a selector (without one: as it was trained)."""
+
+    name: str
+    run: str
+    selector: str = ""
+    control: str = ""
+    paper: float | None = None
+    seeds: list[int] = field(default_factory=list)
+
+
+@dataclass
+class TableConfig:
+    title: str
+    config: str
+    test: str
+    runs: dict[str, Run]
+    rows: list[TableRow]
+    folder: str = "runs"
+    settings: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=lambda: [1])
+    beam: int = 4
+
+
+def load_table(path: Path) -> TableConfig:
+    table = build(TableConfig, read_yaml(path), at(path), "")
+    names = [row.name for row in table.rows]
+    for row in table.rows:
+        if row.run not in table.runs:
+            raise DynctxError(f"{at(path)}: row {row.name!r} names no run of the table: {row.run!r}")
+        if row.control and row.control not in names[: names.index(row.name)]:
+            raise DynctxError(f"{at(path)}: row {row.name!r}: its control {row.control!r} is no row above it")
+    for name, run in table.runs.items():
+        for other in (run.init, run.labels):
+            if other and other not in list(table.runs)[: list(table.runs).index(name)]:
+                raise DynctxError(f"{at(path)}: run {name!r} builds on {other!r}, which is no run above it")
+    if len(set(names)) != len(names):
+        raise DynctxError(f"{at(path)}: two rows have one name")
+    return table
+
+
+class OutOfTime(Exception):
+    """The time for this call is used up; the next one goes on."""
+
+
+class Reproduction:
+    """The work on one table."""
+
+    def __init__(self, path: Path, output: Path, minutes: float, command: str) -> None:
+        self.table, self.output, self.command = load_table(path), output, command
+        self.deadline = time.monotonic() + 60 * minutes if minutes else None
+        self.results: dict[str, dict[str, Any]] = {}  # by "name / seed"
+        if output.with_suffix(".json").exists():
+            try:
+                self.results = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))["rows"]
+            except (KeyError, TypeError, ValueError):
+                raise DynctxError(f"{at(output.with_suffix('.json'))}: damaged; remove it to begin again") from None
+
+    def run(self) -> bool:
+        """True when the whole table is there."""
+        seeds = sorted({seed for row in self.table.rows for seed in row.seeds or self.table.seeds})
+        try:
+            for seed in seeds:
+                for row in self.table.rows:
+                    if seed in (row.seeds or self.table.seeds) and self.key(row.name, seed) not in self.results:
+                        self.ensure(row.run, seed)
+                        self.score(row, seed)
+        except OutOfTime:
+            print("the time is up; the same command goes on from here", flush=True)
+            return False
+        finally:
+            self.write()
+        return True
+
+    @staticmethod
+    def key(name: str, seed: int) -> str:
+        return f"{name} / {seed}"
+
+    def place(self, name: str, seed: int) -> Path:
+        return Path(self.table.folder) / f"seed{seed}" / name
+
+    def config(self, name: str, seed: int) -> Config:
+        run = self.table.runs[name]
+        settings = [*self.table.settings, f"seed={seed}", f"training.output={self.place(name, seed)}"]
+        if run.init:
+            settings.append(f"training.init={self.place(run.init, seed)}")
+        if run.labels:
+            settings += [f"labels.model={self.place(run.labels, seed)}", f"labels.folder={self.labels(name, seed)}"]
+        return apply_overrides(load_config(self.table.config), [*settings, *run.settings])
+
+    def labels(self, name: str, seed: int) -> Path:
+        return self.place(name, seed).with_name(f"{name}-labels")
+
+    def ensure(self, name: str, seed: int) -> None:
+        """Train a run and all that it builds on, as far as that is not there."""
+        place = self.place(name, seed)
+        finished = (place / "state" / "finished.json").exists()
+        brought = (place / "model").exists() and not (place / "state").exists()  # from another machine
+        if finished or brought:
+            return
+        run = self.table.runs[name]
+        for other in (run.init, run.labels):
+            if other:
+                self.ensure(other, seed)
+        self.look_at_the_clock()
+        config = self.config(name, seed)
+        if run.labels:
+            from dynctx.commands import label_corpus
+
+            label_corpus(config)
+        from dynctx.training import run as train
+
+        print(f"== {name}, seed {seed}", flush=True)
+        if train(config, self.deadline).get("paused"):
+            raise OutOfTime
+
+    def look_at_the_clock(self) -> None:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise OutOfTime
+
+    def score(self, row: TableRow, seed: int) -> None:
+        """Translate the test set, score it, and compare it with the row's control of the same seed."""
+        self.look_at_the_clock()
+        from dynctx.commands import changed, precision
+        from dynctx.devices import pick_device
+
+        config = self.config(row.run, seed)
+        model = load_model(self.place(row.run, seed), pick_device(config.runtime.device))
+        pairs = read_held_out(config.data.folder, self.table.test)
+        selector = model.choose(row.selector) if row.selector else model.selector
+        decoding = changed(
+            config.decoding, beam=self.table.beam, batch_sentences=1024 if model.device.type == "cuda" else 64
+        )
+        start = time.monotonic()
+        with precision(model.device):
+            found, choices = translate_and_explain(model, [source for source, _ in pairs], decoding, selector)
+        seconds = time.monotonic() - start
+        references = [target for _, target in pairs]
+        scores = score_documents(found, references, config.data.target_language or "en")
+        sizes = [len(choice.selected) for chosen in choices for choice in chosen]
+        record: dict[str, Any] = {
+            "row": row.name,
+            "seed": seed,
+            "run": row.run,
+            "selector": selector.name,
+            "scores": {score.name: round(score.value, 2) for score in scores},
+            "signatures": {score.name: score.signature for score in scores},
+            "selected": round(sum(sizes) / max(1, len(sizes)), 3),
+            "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),
+            "seconds": round(seconds, 1),
+            "model": {key: model.about.get(key) for key in ("updates", "best_update", "minutes", "versions")},
+            "torch": torch.__version__,
+            "dynctx": __version__,
+            "translations": [list(document.sentences) for document in found],
+        }
+        if row.control:
+            control = self.results[self.key(row.control, seed)]
+            other = [Document(d.id, tuple(s)) for d, s in zip(found, control["translations"])]
+            baseline = score_documents(other, references, config.data.target_language or "en")
+            comparison = paired_bootstrap(scores[0], baseline[0])
+            record["against"] = {"row": row.control, "delta": round(comparison.delta, 2), "p": comparison.p_value}
+        self.results[self.key(row.name, seed)] = record
+        self.write()
+        print(f"{row.name}, seed {seed}: " + ", ".join(f"{k} {v}" for k, v in record["scores"].items()), flush=True)
+
+    def write(self) -> None:
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.output.with_suffix(".json")) as file:
+            content = {"title": self.table.title, "command": self.command, "rows": self.results}
+            json.dump(content, file, ensure_ascii=False)
+        with atomic_write(self.output.with_suffix(".md")) as file:
+            file.write(self.markdown())
+
+    def markdown(self) -> str:
+        lines = [f"# {self.table.title}", "", f"    {self.command}", ""]
+        names = next((list(record["scores"]) for record in self.results.values()), [])
+        lines.append(f"| row | seed | {' | '.join(names)} | against its control | selected | none | updates | paper |")
+        lines.append("|" + "---|" * (len(names) + 7))
+        for row in self.table.rows:
+            for seed in row.seeds or self.table.seeds:
+                record = self.results.get(self.key(row.name, seed))
+                if record is None:
+                    continue
+                against = record.get("against")
+                compared = f"{against['delta']:+.2f} (p = {against['p']:.3f}, {against['row']})" if against else ""
+                cells = [row.name, str(seed), *(f"{record['scores'][name]:.2f}" for name in names), compared]
+                cells += [f"{record['selected']:.2f}", f"{record['empty']:.1%}", str(record["model"]["updates"])]
+                lines.append(f"| {' | '.join([*cells, '' if row.paper is None else f'{row.paper:.2f}'])} |")
+        record = next(iter(self.results.values()), None)
+        if record is not None:
+            lines += ["", f"Test set: {self.table.test}, beam {self.table.beam}. torch {record['torch']}.", ""]
+            lines += [f"* {name}: `{signature}`" for name, signature in record["signatures"].items()]
+        return "\n".join(lines) + "\n"
+
+
+def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:
+    """BLEU, tokenised BLEU as the paper computes it, document BLEU and chrF."""
+    lines = [[sentence for document in side for sentence in document.sentences] for side in (found, references)]
+    return [
+        bleu.corpus_bleu(lines[0], [lines[1]], language=language),
+        bleu.tokenised_bleu(lines[0], [lines[1]], language=language),
+        bleu.document_bleu([d.sentences for d in found], [[d.sentences for d in references]], language=language),
+        bleu.corpus_chrf(lines[0], [lines[1]]),
+    ]
+
+
+def reproduce(path: Path, output: Path | None, minutes: float) -> bool:
+    table = load_table(path)
+    config = load_config(table.config)
+    place = output or Path("results") / Path(config.data.folder).name / path.stem
+    command = f"dynctx reproduce {path}" + (f" --output {output}" if output else "")
+    find = [row.run for row in table.rows]
+    print(f"{table.title}: {len(table.rows)} rows of {len(set(find))} runs", flush=True)
+    return Reproduction(path, place, minutes, command).run()

@@ -1,0 +1,122 @@
+"""`dynctx reproduce`: runs in their order, rows kept, and a call that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_runs import changed, train_here
+
+from dynctx import training
+from dynctx.errors import DynctxError
+from dynctx.evaluation.bleu import corpus_bleu
+from dynctx.model_folder import load_model
+from dynctx.prepare import read_held_out
+from dynctx.reproduce import load_table, reproduce
+
+pytest_plugins = ("tiny_fixtures",)
+
+FEW = ["training.updates=6", "training.validate_every=6", "training.average=0"]
+TABLE: dict[str, Any] = {
+    "title": "A small table",
+    "test": "news",
+    "settings": ["decoding.max_extra=5", "model.scope=2", *FEW],
+    "runs": {
+        "sentence": {},
+        "tdnmt": {"init": "sentence", "settings": ["model.kind=tdnmt", "training.selector=random subset"]},
+        "scorer": {
+            "init": "tdnmt",
+            "labels": "tdnmt",
+            "settings": ["model.kind=tdnmt", "training.stage=scorer", "training.selector=probability-first"],
+        },
+    },
+    "rows": [
+        {"name": "SentNmt", "run": "sentence", "paper": 18.67},
+        {"name": "TDNMT full", "run": "tdnmt", "selector": "full", "control": "SentNmt"},
+        {"name": "TDNMT labels", "run": "scorer", "control": "TDNMT full"},
+    ],
+}
+
+
+def write_table(folder: Path, config: Path, **changes: Any) -> Path:
+    content = {**TABLE, "config": str(config), "folder": str(folder / "runs"), **changes}
+    place = folder / "table.yaml"
+    place.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return place
+
+
+def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = write_table(tmp_path, tiny_config)
+    assert reproduce(table, tmp_path / "out" / "table", 0)
+    content = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert list(content["rows"]) == ["SentNmt / 1", "TDNMT full / 1", "TDNMT labels / 1"]
+    pairs = read_held_out(changed(tiny_config, tmp_path).data.folder, "news")
+    references = [sentence for _, target in pairs for sentence in target.sentences]
+    for row in content["rows"].values():
+        lines = [sentence for document in row["translations"] for sentence in document]
+        assert row["scores"]["BLEU"] == round(corpus_bleu(lines, [references], language="de").value, 2)
+    full, labels = content["rows"]["TDNMT full / 1"], content["rows"]["TDNMT labels / 1"]
+    assert full["against"]["row"] == "SentNmt" and labels["against"]["row"] == "TDNMT full"
+    assert labels["selector"] == "probability-first"
+    # documents of six sentences, scope 2: 0 + 1 + 2 + 2 + 2 + 2 of 6
+    assert full["selected"] == 1.5 and full["empty"] == round(1 / 6, 3)
+    page = (tmp_path / "out" / "table.md").read_text()
+    assert page.count("\n| ") == 4 and "| 18.67 |" in page and f"dynctx reproduce {table}" in page
+    assert load_model(tmp_path / "runs" / "seed1" / "scorer").scorer is not None
+
+    def never(*_: Any) -> None:
+        raise AssertionError("nothing was left to do")
+
+    monkeypatch.setattr(training, "run", never)
+    before = (tmp_path / "out" / "table.json").read_bytes()
+    assert reproduce(table, tmp_path / "out" / "table", 0)
+    assert (tmp_path / "out" / "table.json").read_bytes() == before
+
+
+def test_a_model_brought_from_another_machine_is_used(tiny_config: Path, tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "seed1" / "sentence"
+    train_here(tiny_config, place, *FEW)
+    for left in (place / "state").iterdir():
+        left.unlink() if left.is_file() else shutil.rmtree(left)
+    (place / "state").rmdir()
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
+    assert reproduce(table, tmp_path / "table", 0)
+    assert not (place / "state").exists()
+
+
+def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
+    assert not reproduce(table, tmp_path / "table", 1e-9)
+    assert json.loads((tmp_path / "table.json").read_text())["rows"] == {}
+    assert reproduce(table, tmp_path / "table", 0)
+
+
+def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path) -> None:
+    whole = train_here(tiny_config, tmp_path / "whole", *FEW)
+    config = changed(tiny_config, tmp_path / "paused", *FEW)
+    pauses = 0
+    while training.run(config, deadline=time.monotonic()).get("paused"):  # one update each
+        pauses += 1
+    assert pauses == 6
+    ended = training.run(config)
+    assert ended["scores"]["loss"] == whole["scores"]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": [{"name": "a", "run": "nothing"}]}, "row 'a' names no run"),
+        ({"rows": [{"name": "a", "run": "tdnmt", "control": "b"}]}, "control 'b' is no row above it"),
+        ({"rows": [{"name": "a", "run": "tdnmt"}] * 2}, "two rows have one name"),
+        ({"runs": {"a": {"init": "b"}, "b": {}}, "rows": []}, "run 'a' builds on 'b'"),
+        ({"rows": [{"name": "a", "ran": "tdnmt"}]}, "unknown key 'ran'"),
+    ],
+)
+def test_broken_tables(tiny_config: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DynctxError, match=message):
+        load_table(write_table(tmp_path, tiny_config, **changes))
