@@ -243,7 +243,7 @@ def test_labels_of_another_kind_are_not_mixed(judge: Model) -> None:
     folder = made(judge)
     before = contents(folder)
     judge.config.labels.kind = "bleu"
-    with pytest.raises(DynctxError, match="labels of another kind lie here .kind was 'likelihood', is 'bleu'"):
+    with pytest.raises(DynctxError, match=r"labels of another kind lie here .kind was 'likelihood', is 'bleu'"):
         made(judge)
     judge.config.labels.kind, judge.config.labels.model = "likelihood", "another"
     with pytest.raises(DynctxError, match="model was 'judge', is 'another'"):

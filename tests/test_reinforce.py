@@ -14,9 +14,11 @@ from torch import Tensor
 from dynctx.commands import label_corpus
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model, load_weights
+from dynctx.selection.instances import gather_instances
 from dynctx.selection.scoring import batch_rewards, score_pairs
 from dynctx.training.loop import Training
 from dynctx.training.reinforce import Outcome, ReinforceRecipe, gather_with_targets
+from dynctx.training.scorer import ScorerRecipe
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -76,6 +78,25 @@ def test_the_stage_scorer_leaves_the_translator_as_it_was(stages: Path) -> None:
     assert not none and scorer
     assert same(before, after)
     assert load_model(stages / "scorer").scorer is not None
+
+
+@pytest.mark.parametrize("together", [False, True])
+@torch.no_grad()
+def test_labels_are_learned_one_by_one_or_as_in_use(
+    together: bool, tiny_config: Path, stages: Path, tmp_path: Path
+) -> None:
+    """By itself a candidate's score cannot depend on another candidate; together it is the score of use."""
+    overrides = [f"labels.folder={stages / 'labels'}", f"labels.together={str(together).lower()}"]
+    settings = [*SHORT, *overrides, f"training.init={stages / 'scorer'}", "scorer.enabled=true", "training.stage=scorer"]
+    recipe = ScorerRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
+    sentences = np.array([8, 9, 10])
+    recipe.scorer.eval()
+    embedding = recipe.translator.source_embedding
+    found, _, _ = recipe.train.score(recipe.scorer, embedding, sentences)
+    instances = gather_instances(recipe.train.gatherer, sentences)
+    alone, in_use = (recipe.scorer(instances, embedding, independent=way) for way in (True, False))
+    assert torch.equal(found, in_use if together else alone)
+    assert not torch.allclose(alone, in_use, atol=1e-6)
 
 
 @pytest.mark.parametrize(
