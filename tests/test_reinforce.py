@@ -87,7 +87,7 @@ def test_labels_are_learned_one_by_one_or_as_in_use(
 ) -> None:
     """By itself a candidate's score cannot depend on another candidate; together it is the score of use."""
     overrides = [f"labels.folder={stages / 'labels'}", f"labels.together={str(together).lower()}"]
-    settings = [*SHORT, *overrides, f"training.init={stages / 'scorer'}", "scorer.enabled=true", "training.stage=scorer"]
+    settings = [*SHORT, *overrides, f"training.init={stages / 'scorer'}", "scorer.enabled=true"]
     recipe = ScorerRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
     sentences = np.array([8, 9, 10])
     recipe.scorer.eval()

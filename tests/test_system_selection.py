@@ -42,19 +42,19 @@ class Size:
 
     scope: int
     documents: int
-    sentence: int  # updates of each stage
-    single: int
-    subset: int
+    single: int  # updates of the model that judges
+    translator: int
     scorer: int
     reinforce: int
-    estimator: str
-    law: str
-    bound: float
+    margin: float  # of labels
+    scorer_batch: int  # positions; more candidates need more of them to learn what goes with what
+    scorer_peak: float
+    bound: float  # of exact selections, and of empty ones
     seed: int = 1
 
 
-QUICK = Size(4, 2500, 300, 800, 800, 1200, 300, "rloo", "independent", 0.9)
-LONG = Size(6, 4000, 300, 1500, 1500, 2500, 800, "rloo", "independent", 0.95)
+QUICK = Size(4, 2500, 800, 800, 1200, 300, margin=0.1, scorer_batch=2048, scorer_peak=0.002, bound=0.9)
+LONG = Size(6, 4000, 1500, 1500, 1500, 600, margin=0.2, scorer_batch=4096, scorer_peak=0.0012, bound=0.95)
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,15 @@ def configured(folder: Path, size: Size) -> Config:
             },
             "scorer": {"dropout": 0.0, "temperature": 0.3},
             "labels": {
-                **{"model": str(folder / "single"), "folder": str(folder / "labels"), "margin": 0.1},
+                **{"model": str(folder / "single"), "folder": str(folder / "labels"), "margin": size.margin},
                 # with L2 as in use: what it learns from labels otherwise is lost when candidates see each other
                 "together": True,
             },
             # a deciding sentence earns about 0.5, a misleading one costs 0.2 and any other nothing but its price
-            "reinforce": {"estimator": size.estimator, "law": size.law, "price": 0.1},
+            "reinforce": {"estimator": "rloo", "law": "independent", "price": 0.1},
             "training": {
                 "output": str(folder / "sentence"),
-                **{"updates": size.sentence, "batch_tokens": 2048, "row_length": 16, "label_smoothing": 0.0},
+                **{"updates": 300, "batch_tokens": 2048, "row_length": 16, "label_smoothing": 0.0},
                 **{"schedule": {"peak": 0.003, "warmup": 100}, "validation": {"beam": 1}, "average": 0},
                 **{"validate_every": 100_000, "checkpoint_every": 100_000, "log_every": 100},  # only at the end
             },
@@ -139,12 +139,12 @@ def train_all(folder: Path, size: Size) -> Model:
         run(apply_overrides(config, [*own, *overrides]))
 
     stage("single", "sentence", size.single, "training.selector=random 1 or none", "training.schedule.peak=0.006")
-    stage("translator", "single", size.subset, "training.selector=random subset", "training.schedule.peak=0.005")
+    stage("translator", "single", size.translator, "training.selector=random subset", "training.schedule.peak=0.005")
     label_corpus(config)
-    rise = "training.schedule.warmup=200"
-    stage("scorer", "translator", size.scorer, "training.stage=scorer", "training.schedule.peak=0.002", rise)
-    rise = "training.schedule.warmup=50"
-    stage("reinforced", "scorer", size.reinforce, "training.stage=reinforce", "training.schedule.peak=0.001", rise)
+    learning = [f"training.schedule.peak={size.scorer_peak}", f"training.batch_tokens={size.scorer_batch}"]
+    stage("scorer", "translator", size.scorer, "training.stage=scorer", "training.schedule.warmup=200", *learning)
+    learning = ["training.schedule.peak=0.001", "training.schedule.warmup=50"]
+    stage("reinforced", "scorer", size.reinforce, "training.stage=reinforce", *learning)
     return load_model(folder / "reinforced")
 
 
