@@ -50,16 +50,22 @@ class Size:
     scorer_batch: int  # positions; more candidates need more of them to learn what goes with what
     scorer_peak: float
     estimator: str  # exact looks at all subsets: 16 of a scope of 4, but 64 of a scope of 6
+    price: float  # of a selected sentence: a deciding one earns about 0.5, a misleading one costs 0.2, others nothing
+    batch: int  # positions of a batch of the stage reinforce
     bound: float  # of exact selections, and of empty ones
     seed: int = 1
 
 
+# fmt: off
 QUICK = Size(
-    *(4, 2500, 800, 800, 1200, 250), margin=0.1, scorer_batch=2048, scorer_peak=0.002, estimator="exact", bound=0.9
+    scope=4, documents=2500, single=800, translator=800, scorer=1200, reinforce=250,
+    margin=0.1, scorer_batch=2048, scorer_peak=0.002, estimator="exact", price=0.1, batch=2048, bound=0.9,
 )
 LONG = Size(
-    *(6, 4000, 1500, 1500, 3000, 1000), margin=0.2, scorer_batch=4096, scorer_peak=0.0012, estimator="rloo", bound=0.93
+    scope=6, documents=4000, single=1500, translator=1500, scorer=3000, reinforce=1000,
+    margin=0.2, scorer_batch=4096, scorer_peak=0.0012, estimator="rloo", price=0.05, batch=4096, bound=0.93,
 )
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -118,8 +124,7 @@ def configured(folder: Path, size: Size) -> Config:
                 # with L2 as in use: what it learns from labels otherwise is lost when candidates see each other
                 "together": True,
             },
-            # a deciding sentence earns about 0.5, a misleading one costs 0.2 and any other nothing but its price
-            "reinforce": {"estimator": size.estimator, "samples": 8, "law": "independent", "price": 0.1},
+            "reinforce": {"estimator": size.estimator, "samples": 8, "law": "independent", "price": size.price},
             "training": {
                 "output": str(folder / "sentence"),
                 **{"updates": 300, "batch_tokens": 2048, "row_length": 16, "label_smoothing": 0.0},
@@ -148,7 +153,7 @@ def train_all(folder: Path, size: Size) -> Model:
     label_corpus(config)
     learning = [f"training.schedule.peak={size.scorer_peak}", f"training.batch_tokens={size.scorer_batch}"]
     stage("scorer", "translator", size.scorer, "training.stage=scorer", "training.schedule.warmup=200", *learning)
-    learning = ["training.schedule.peak=0.001", "training.schedule.warmup=50"]
+    learning = ["training.schedule.peak=0.001", "training.schedule.warmup=50", f"training.batch_tokens={size.batch}"]
     stage("reinforced", "scorer", size.reinforce, "training.stage=reinforce", *learning)
     return load_model(folder / "reinforced")
 
