@@ -63,7 +63,7 @@ QUICK = Size(
 )
 LONG = Size(
     scope=6, documents=4000, single=1500, translator=1500, scorer=3000, reinforce=1000,
-    margin=0.2, scorer_batch=4096, scorer_peak=0.0012, estimator="rloo", price=0.05, batch=4096, bound=0.93,
+    margin=0.2, scorer_batch=4096, scorer_peak=0.0012, estimator="rloo", price=0.05, batch=4096, bound=0.9,
 )
 # fmt: on
 
