@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test browser clean
+.PHONY: demo test system browser clean
 
 demo: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python examples/demo.py
@@ -14,6 +14,10 @@ test: $(STAMP) browser
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# the longer version of the system test of context selection, some 20 minutes
+system: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m system tests/test_system_selection.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

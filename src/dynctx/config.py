@@ -128,6 +128,7 @@ class LabelsConfig:
     folder: str = "labels"
     kind: Literal["likelihood", "bleu"] = "likelihood"
     margin: float = 0.0
+    together: bool = False
     batch_tokens: int = 32768
 
 

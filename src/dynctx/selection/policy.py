@@ -67,12 +67,13 @@ class Policy:
         return found
 
     def _sequential(self) -> Tensor:
-        """f(S) = sum over i in S of f(S - i) p_i / (1 - p(S - i)): i was the last of S to be drawn."""
-        probability = self.drawable.softmax(dim=1)  # [n, C], 0 where it cannot be drawn
+        """f(S) = sum over i in S of f(S - i) p_i / p(not in S - i): i was the last of S to be drawn."""
+        probability = self.drawable.exp()  # [n, C], 0 where it cannot be drawn; need not sum to 1, as f is of ratios
         count = probability.shape[1]
         levels = drawings(count)
         members = torch.tensor(subsets(count), dtype=probability.dtype, device=probability.device)  # [2 ** C, C]
-        left = (1 - probability @ members.t()).clamp(min=1e-12)  # [n, 2 ** C] what is left once S is drawn
+        # [n, 2 ** C] what is left once S is drawn, as a sum: 1 minus what was drawn would be all rounding
+        left = (probability @ (1 - members).t()).clamp(min=1e-20)
         zero = torch.zeros(len(probability), 2**count, dtype=probability.dtype, device=probability.device)
         full = zero.index_fill(1, torch.tensor([0], device=zero.device), 1.0)
         for numbers, before, last in levels:  # all S of one size

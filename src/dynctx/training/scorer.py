@@ -31,15 +31,16 @@ class LabelledSentences:
     def __init__(self, config: Config, split: str, scope: int, device: torch.device) -> None:
         self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
         labels = config.labels
+        self.together = labels.together  # else candidates are seen one by one
         self.labels: Labels = load_labels(labels.folder, split, len(self.gatherer.store), scope, labels.margin)
         self.usable = np.asarray(self.labels.counts.any(axis=1))
         everyone = np.arange(len(self.gatherer.store))
         self.tokens: Ints = instance_tokens(self.gatherer, everyone)  # [sentences]
 
     def score(self, scorer: Scorer, embedding: Any, sentences: Ints) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, labels and which of these count, each [n, scope + 1]; candidates are seen one by one."""
+        """Scores, labels and which of these count, each [n, scope + 1]."""
         with many_shapes():
-            scores = scorer(gather_instances(self.gatherer, sentences), embedding, independent=True)
+            scores = scorer(gather_instances(self.gatherer, sentences), embedding, independent=not self.together)
         value = self.gatherer.to_device(self.labels.value[sentences])
         return scores, value, self.gatherer.to_device(self.labels.counts[sentences])
 

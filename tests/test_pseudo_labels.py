@@ -1,0 +1,291 @@
+"""Pseudo labels: what is a label and what is not, values against the plain way of computing them, runs that stop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dynctx.batches import Gatherer
+from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig
+from dynctx.corpus import TokenStore
+from dynctx.decoding import search
+from dynctx.errors import DynctxError
+from dynctx.evaluation.bleu import sentence_bleus
+from dynctx.losses import token_losses
+from dynctx.model_folder import Model
+from dynctx.prepare import load_subwords
+from dynctx.selection import pseudo_labels
+from dynctx.selection.pseudo_labels import (
+    Labels,
+    bleu_values,
+    label,
+    likelihood_values,
+    load_labels,
+    pairs_of,
+    statistics,
+)
+from dynctx.translators import build_translator
+
+NAN = float("nan")
+SCOPE = 2
+
+
+def alone() -> None:
+    """What is waited for where there is one process."""
+
+
+def quiet(text: str) -> None:
+    """Says nothing."""
+
+
+@pytest.fixture
+def judge(prepared: DataConfig) -> Model:
+    """An untrained model of the corpus of conftest.py, as good a judge as any."""
+    source, target = load_subwords(Path(prepared.folder))
+    config = Config(data=prepared)
+    config.model = ModelConfig(
+        kind="tdnmt", scope=SCOPE, width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1
+    )
+    folder = str(Path(prepared.folder).with_name("labels"))
+    config.labels = LabelsConfig(model="judge", folder=folder, batch_tokens=100)
+    torch.manual_seed(2)
+    translator = build_translator(config.model, len(source), len(target))
+    with torch.no_grad():
+        for parameter in translator.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return Model(config, translator, source, target, {})
+
+
+def gatherer_of(model: Model, split: str = "train") -> Gatherer:
+    return Gatherer(TokenStore.open(Path(model.config.data.folder) / split), SCOPE)
+
+
+def made(model: Model, *, rank: int = 0, world: int = 1, barrier: Callable[[], None] = alone) -> Path:
+    label(model.config, model, rank, world, quiet, barrier)
+    return Path(model.config.labels.folder)
+
+
+# labels
+
+
+def test_labels_by_hand() -> None:
+    """Better than NON is 1, worse 0, a tie and an absent candidate no label; NON is 1 where none is better."""
+    values = np.array(
+        [
+            [-1.0, -3.0, -2.0, -2.0],  # better, worse, tie
+            [-2.5, -2.0, NAN, -2.0],  # worse, tie, absent
+            [NAN, NAN, NAN, -2.0],  # the first of a document
+            [NAN, NAN, NAN, NAN],  # unfit for training: never judged
+        ],
+        np.float32,
+    )
+    labels = Labels.of(values)
+    assert labels.value.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert labels.counts.tolist() == [
+        [True, True, False, True],
+        [True, False, False, True],
+        [False, False, False, True],
+        [False, False, False, False],
+    ]
+
+
+def test_a_margin_makes_ties() -> None:
+    """Gains of 0.25, 0.5, 0.75 and -0.5, -0.75 with a margin of 0.5: at the margin is still a tie."""
+    values = np.array([[0.25, 0.5, 0.75, 0.0], [-0.5, -0.75, 0.25, 0.0]], np.float32)
+    labels = Labels.of(values, margin=0.5)
+    assert labels.value.tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    assert labels.counts.tolist() == [[False, False, True, True], [False, True, False, True]]
+
+
+def test_statistics_by_hand() -> None:
+    values = np.array([[-1.0, -3.0, -2.0], [-2.0, NAN, -2.0], [NAN, NAN, -1.0], [NAN, NAN, NAN]], np.float32)
+    assert statistics(values, 0.0) == {
+        "sentences": 3,
+        "with_candidates": 2,
+        "non_wins": 1,
+        "by_distance": [
+            {"distance": 1, "candidates": 2, "one": 1, "zero": 0, "tied": 1},
+            {"distance": 2, "candidates": 1, "one": 0, "zero": 1, "tied": 0},
+        ],
+    }
+
+
+# values
+
+
+def test_every_candidate_alone_and_non() -> None:
+    store = TokenStore.from_ids([[([7], [8])] * 3, [([7], [8])] * 2])
+    row, column, chosen = pairs_of(Gatherer(store, SCOPE), np.array([2, 3, 4]))
+    assert list(zip(row.tolist(), column.tolist())) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 0), (2, 2)]
+    assert chosen.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0], [1, 0], [0, 0]]
+
+
+def each(gatherer: Gatherer, sentence: int) -> dict[int, torch.Tensor]:
+    """By column: the selection of that candidate alone, or of none."""
+    count = min(SCOPE, sentence - int(gatherer.firsts[sentence]))
+    columns = [*range(count), SCOPE]
+    return {column: (torch.arange(SCOPE) == column)[None] for column in columns}
+
+
+@torch.no_grad()
+def test_likelihoods_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
+    gatherer = gatherer_of(judge)
+    sentences = np.flatnonzero(np.asarray(gatherer.store.usable))
+    found = likelihood_values(judge, gatherer, sentences, batch_tokens=60)  # several batches
+    assert found.shape == (6, SCOPE + 1)
+    translator = judge.translator.eval()
+    for number, sentence in enumerate(sentences.tolist()):
+        expected = [NAN] * (SCOPE + 1)
+        batch = gatherer.one_per_row(np.array([sentence]), multiple=1)
+        for column, selection in each(gatherer, sentence).items():
+            logits = translator.output(translator.decode(translator.encode(batch, selection), batch))
+            expected[column] = -float(token_losses(logits, batch.target.ids).sum())
+        assert found[number].tolist() == pytest.approx(expected, rel=1e-4, nan_ok=True), sentence
+    assert np.nanstd(found[:, 0] - found[:, -1]) > 0.01  # context matters to this judge
+
+
+@torch.no_grad()
+def test_bleus_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
+    gatherer = gatherer_of(judge)
+    sentences = np.flatnonzero(np.asarray(gatherer.store.usable))
+    found = bleu_values(judge, gatherer, sentences, batch_tokens=60)
+    for number, sentence in enumerate(sentences.tolist()):
+        expected = [NAN] * (SCOPE + 1)
+        batch = gatherer.one_per_row(np.array([sentence]), multiple=1)
+        limit = torch.tensor([len(gatherer.store.source_ids(sentence)) - 1 + 50])
+        reference = judge.target.decode([gatherer.store.target_ids(sentence)[:-1]])
+        for column, selection in each(gatherer, sentence).items():
+            (hypothesis,) = search(judge.translator.eval(), batch, selection, limit, DecodingConfig(beam=1))
+            (expected[column],) = sentence_bleus(judge.target.decode([hypothesis.ids]), reference, language="xyz")
+        assert found[number].tolist() == pytest.approx(expected, abs=1e-4, nan_ok=True), sentence
+
+
+# the folder
+
+
+def test_labels_on_disk(judge: Model) -> None:
+    folder = made(judge)
+    gatherer = gatherer_of(judge)
+    usable = np.asarray(gatherer.store.usable)
+    values = np.load(folder / "train.npy")
+    expected = likelihood_values(judge, gatherer, np.flatnonzero(usable), 10_000)
+    assert values.shape == (9, SCOPE + 1) and np.isnan(values[~usable]).all()
+    np.testing.assert_allclose(values[usable], expected, rtol=1e-4)
+    assert sorted(path.name for path in folder.iterdir()) == ["about.json", "dev.npy", "train.npy"]
+    about = json.loads((folder / "about.json").read_text())
+    assert about["kind"] == "likelihood" and about["train"] == statistics(values, 0.0)
+    labels = load_labels(folder, "train", 9, SCOPE, 0.0)
+    assert labels.counts.any(axis=1).tolist() == usable.tolist()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_killed_run_goes_on_where_it_was(judge: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pseudo_labels, "PART", 2)  # three parts of train, three of dev
+    whole = contents(made(judge))
+    judge.config.labels.folder = str(tmp_path / "again")
+    judged: list[list[int]] = []
+
+    def values(model: Model, gatherer: Gatherer, sentences: np.ndarray, batch_tokens: int) -> np.ndarray:
+        if len(judged) == 2:
+            judged.append([])
+            raise KeyboardInterrupt
+        judged.append(sentences.tolist())
+        return likelihood_values(model, gatherer, sentences, batch_tokens)
+
+    monkeypatch.setattr(pseudo_labels, "likelihood_values", values)
+    with pytest.raises(KeyboardInterrupt):
+        made(judge)
+    assert not (tmp_path / "again" / "train.npy").exists()
+    (tmp_path / "again" / "parts" / "train-000002.partial").write_bytes(b"half")  # as a kill may leave one
+    folder = made(judge)
+    # sentences 0, 1, 4 | 6, 7, 8 are fit for training; nothing is judged twice
+    assert judged[:2] + judged[3:4] == [[0, 1], [4, 6], [7, 8]]
+    assert contents(folder) == whole
+    before = len(judged)
+    made(judge)  # and a finished folder is left alone
+    assert len(judged) == before and contents(folder) == whole
+
+
+def test_two_processes_write_what_one_writes(judge: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge.translator.eval()  # the two share it, and one must not put it back to training under the other
+    monkeypatch.setattr(pseudo_labels, "PART", 2)
+    one = contents(made(judge))
+    judge.config.labels.folder = str(tmp_path / "two")
+    barrier = threading.Barrier(2, timeout=60)
+    said: dict[int, list[str]] = {0: [], 1: []}
+
+    def wait() -> None:
+        barrier.wait()
+
+    def process(rank: int) -> None:
+        with torch.no_grad():
+            label(judge.config, judge, rank, 2, said[rank].append, wait)
+
+    threads = [threading.Thread(target=process, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert contents(tmp_path / "two") == one
+    assert [text for text in said[1] if "part" in text] == ["train: part 2 of 3", "dev: part 2 of 3"]
+
+
+def test_labels_of_another_kind_are_not_mixed(judge: Model) -> None:
+    folder = made(judge)
+    before = contents(folder)
+    judge.config.labels.kind = "bleu"
+    with pytest.raises(DynctxError, match=r"labels of another kind lie here .kind was 'likelihood', is 'bleu'"):
+        made(judge)
+    judge.config.labels.kind, judge.config.labels.model = "likelihood", "another"
+    with pytest.raises(DynctxError, match="model was 'judge', is 'another'"):
+        made(judge)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"nothing like it"])
+def test_a_damaged_file_is_named(judge: Model, damage: bytes) -> None:
+    place = made(judge) / "train.npy"
+    place.write_bytes(damage)
+    with pytest.raises(DynctxError, match=r"train\.npy.*damaged.*run 'dynctx label' again"):
+        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+
+
+def test_a_truncated_file_is_named(judge: Model) -> None:
+    place = made(judge) / "train.npy"
+    place.write_bytes(place.read_bytes()[:-5])
+    with pytest.raises(DynctxError, match=r"train\.npy.*damaged"):
+        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+
+
+def test_nothing_is_unpickled(judge: Model) -> None:
+    place = made(judge) / "train.npy"
+    with open(place, "wb") as file:
+        np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(DynctxError, match=r"train\.npy.*damaged"):
+        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+
+
+def test_labels_must_fit_the_corpus_and_the_scope(judge: Model, tmp_path: Path) -> None:
+    folder = made(judge)
+    with pytest.raises(DynctxError, match="labels of 9 sentences with 2 candidates, expected 9 with 6"):
+        load_labels(folder, "train", 9, 6, 0.0)
+    with pytest.raises(DynctxError, match="expected 10 with 2"):
+        load_labels(folder, "train", 10, SCOPE, 0.0)
+    with pytest.raises(DynctxError, match="no labels here; run 'dynctx label' first"):
+        load_labels(tmp_path / "nowhere", "train", 9, SCOPE, 0.0)
+
+
+def test_a_damaged_about_is_named(judge: Model) -> None:
+    folder = made(judge)
+    (folder / "about.json").write_text("{")
+    with pytest.raises(DynctxError, match=r"about\.json: damaged"):
+        made(judge)
