@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 .PHONY: demo test system browser clean
 
 demo: $(STAMP)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python examples/demo.py
+	GOMP_SPINCOUNT=2000 $(BIN)/python examples/demo.py
 
 test: $(STAMP) browser
 	$(BIN)/ruff check src tests benchmarks examples

@@ -15,6 +15,8 @@ import os
 import warnings
 from typing import Any
 
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as the command `dynctx` has it; read when torch is imported
+
 import numpy as np
 import torch
 

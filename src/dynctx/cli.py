@@ -42,8 +42,9 @@ SceneGap = Annotated[float, typer.Option(help="Subtitles: seconds without one th
 
 def main() -> None:
     """Run a command; a problem the user can mend is one line on stderr and an exit code, never a traceback."""
-    # threads that wait asleep: by default they spin, and on a machine with other work that costs most of the speed
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # threads that wait fall asleep soon: by default they spin on, which on a machine with other work costs most of the
+    # speed; sleeping at once would cost a fifth of it on an idle machine
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     # blocks of GPU memory that can grow: without this, batches of many sizes fragment it
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     try:
