@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dynctx.layers import (
     Attention,
     DecoderLayer,
+    Dropout,
     Embedding,
     EncoderLayer,
     FeedForward,
@@ -313,3 +314,20 @@ def test_keeping_rows_of_an_empty_cache_is_allowed() -> None:
     grown.keep(torch.tensor([0]))
     key = torch.ones(1, 1, 2, 3)
     assert torch.equal(grown.append(key, key)[0], key)
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
+    """0.3 of the values are 0 and the rest 1 / 0.7; no two calls are alike, and the gradient goes where values went."""
+    torch.manual_seed(1)
+    dropout, x = Dropout(0.3), torch.ones(333, 301, requires_grad=True)
+    first, second = dropout(x), dropout(x)
+    assert first.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert (first == 0).float().mean().item() == pytest.approx(0.3, abs=0.005)
+    assert (first == second).float().mean().item() == pytest.approx(0.3**2 + 0.7**2, abs=0.01)
+    columns = (first == 0).float().mean(0)  # nothing hangs on the place: no draw is used twice
+    assert columns.min() > 0.15 and columns.max() < 0.45
+    first.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, first.detach())
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), first)
+    assert torch.equal(dropout.eval()(x), x) and torch.equal(Dropout(0.0)(x), x)

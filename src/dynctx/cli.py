@@ -113,9 +113,7 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 @app.command()
 def reproduce(
-    table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="YAML file of a table: configs/*/table*.yaml.")
-    ],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="YAML file of a table: configs/*/table*.yaml.")],
     minutes: Annotated[float, typer.Option(help="Pause after this time; the same command goes on. 0: no limit.")] = 0.0,
     output: Annotated[
         Optional[Path],  # noqa: UP045

@@ -40,6 +40,18 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
+class Dropout(nn.Dropout):
+    """As torch's, with a mask that is made several times as fast on a CPU: four 16-bit draws of each 64 random bits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p or x.device.type != "cpu" or torch.compiler.is_compiling():
+            return super().forward(x)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        draws = bits.view(torch.int16)[: x.numel()].view(x.shape)
+        keep = (draws >= round(self.p * 2**16) - 2**15).to(x.dtype).mul_(1 / (1 - self.p))
+        return x * keep
+
+
 class Embedding(nn.Module):
     """Token embedding times sqrt(d), plus the sinusoid of the position; dropout last."""
 
@@ -49,7 +61,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         nn.init.normal_(self.weight, std=width**-0.5)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("positions", sinusoids(256, width), persistent=False)
 
     def forward(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
@@ -171,7 +183,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner: int, dropout: float) -> None:
         super().__init__()
         self.inner, self.outer = Linear(width, inner), Linear(inner, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(F.relu(self.inner(x))))
@@ -196,7 +208,7 @@ class Residual(nn.Module):
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(sizes.width, eps=1e-6)
-        self.dropout = nn.Dropout(sizes.dropout)
+        self.dropout = Dropout(sizes.dropout)
         self.pre = sizes.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
