@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,3 +234,32 @@ def test_the_numbers_are_uniform() -> None:
     assert correlation.abs().max() < 0.05
     following = torch.corrcoef(torch.stack([numbers[1:].flatten(), numbers[:-1].flatten()]))[0, 1]
     assert abs(float(following)) < 0.02
+
+
+def test_what_a_file_says(tmp_path: Path) -> None:
+    """Distances beyond the scope and before the document are nothing to select."""
+    store = TokenStore.from_ids([[([7], [8])] * 3, [([9], [9])]])
+    file = tmp_path / "chosen.jsonl"
+    file.write_text('{"selected": [1]}\n{"selected": [2, 1]}\n{"selected": [2, 9]}\n{"selected": []}\n')
+    batch = Gatherer(store, 2).one_per_row(np.array([2, 0, 1, 3]))
+    selector = parse_selector(f"fixed {file}", 1)
+    assert selector.name == f"fixed {file}"
+    assert selector.select(batch).tolist() == [[False, True], [False, False], [True, False], [False, False]]
+    other = Gatherer(TokenStore.from_ids([[([7], [8])] * 3]), 2).one_per_row(np.array([2]))
+    with pytest.raises(DynctxError, match="4 lines for 3 sentences"):
+        selector.select(other)
+    file.write_text('{"selected": [1]}\n{"chosen": [1]}\n')
+    with pytest.raises(DynctxError, match=r"chosen\.jsonl:2: expected a JSON object with .selected."):
+        parse_selector(f"fixed {file}", 1)
+
+
+def test_one_or_none_draws_each_as_often() -> None:
+    """Of three candidates and none, a quarter each; of one and none, a half each."""
+    store = TokenStore.from_ids([[([7], [8])] * 4] * 2000)
+    batch = Gatherer(store, 3).one_per_row(np.arange(8000))
+    found = parse_selector("random 1 or none", 5).select(batch).view(2000, 4, 3)
+    assert (found.sum(2) <= 1).all() and not found[:, 0].any()
+    assert found[:, 3].float().mean(0).tolist() == pytest.approx([0.25] * 3, abs=0.04)
+    assert found[:, 1].float().mean(0).tolist() == pytest.approx([0.5, 0, 0], abs=0.04)
+    again = parse_selector("random 1 or none", 5).select(batch, 1).view(2000, 4, 3)
+    assert not torch.equal(found, again)

@@ -18,6 +18,7 @@ from dynctx.errors import DynctxError
 from dynctx.model_folder import Model, build_scorer, find_model, join, load_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
+from dynctx.selection.strategies import Selector
 from dynctx.training.reporting import count_parameters
 from dynctx.translators import build_translator
 
@@ -46,7 +47,7 @@ def label_corpus(config: Config) -> None:
         label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)
 
 
-def selector_of(model: Model, name: str | None) -> Any:
+def selector_of(model: Model, name: str | None) -> Selector:
     return model.selector if name is None else model.choose(name)
 
 
@@ -161,6 +162,15 @@ def show_info(place: Path, as_json: bool) -> None:
         print(f"  {name}: {value}")
 
 
+def oracle_of(model: Model, pairs: Sequence[tuple[Document, Document]]) -> Selector:
+    """The best subset of each sentence by its reference: a bound, not a way to translate."""
+    from dynctx.evaluation.oracle import Oracle
+    from dynctx.evaluation.split import Given, Split
+
+    split = Split(model, pairs)
+    return Given(split.select(Oracle(model.translator)), "oracle")
+
+
 def test_model(
     folder: Path,
     split: str,
@@ -180,7 +190,7 @@ def test_model(
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
     with bar(sum(len(source.sentences) for source, _ in pairs)) as advance, precision(model.device):
         sources = [source for source, _ in pairs]
-        chosen = selector_of(model, selector)
+        chosen = oracle_of(model, pairs) if selector == "oracle" else selector_of(model, selector)
         translated = translate_documents(model, sources, decoding, chosen, progress=advance, warn=warn)
     language = model.config.data.target_language or "en"
     hypotheses = [sentence for document in translated for sentence in document.sentences]

@@ -6,6 +6,7 @@ depend on (seed, draw, sentence) and not on the batch, so they are the same howe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
@@ -13,10 +14,14 @@ import torch
 from torch import Tensor
 
 from dynctx.batches import Batch
-from dynctx.errors import DynctxError
+from dynctx.errors import DynctxError, at
+from dynctx.files import read_lines
 from dynctx.selection.scorer import probability_first, size_first
 
-FORMS = "none, full, previous N, random N, random subset, random 1 or none, probability-first, size-first N"
+FORMS = (
+    "none, full, previous N, random N, random subset, random 1 or none, attend, fixed FILE, "
+    "probability-first, size-first N"
+)
 
 
 class Selector(Protocol):
@@ -110,6 +115,29 @@ class Fixed:
         return selection & batch.present
 
 
+class FromFile:
+    """What a file of JSON lines says, one for each sentence in order, as `dynctx select` writes them."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.name = path, f"fixed {path}"
+        self.distances: list[set[int]] = []
+        for number, line in enumerate(read_lines(path), 1):
+            try:
+                found = {int(distance) for distance in json.loads(line)["selected"]}
+            except (KeyError, TypeError, ValueError):
+                raise DynctxError(
+                    f'{at(path, number)}: expected a JSON object with "selected", a list of distances'
+                ) from None
+            self.distances.append(found)
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        if len(self.distances) != len(batch.origin.store):
+            raise DynctxError(f"{at(self.path)}: {len(self.distances)} lines for {len(batch.origin.store)} sentences")
+        columns = range(1, batch.present.shape[1] + 1)
+        rows = [[distance in self.distances[number] for distance in columns] for number in batch.numbers.tolist()]
+        return torch.tensor(rows, dtype=torch.bool, device=batch.present.device).view_as(batch.present) & batch.present
+
+
 def uniform(sentences: Tensor, count: int, seed: int, draw: int) -> Tensor:
     """[n, count] numbers in [0, 1), a hash of (seed, draw, sentence, column): splitmix64 in int64 arithmetic."""
     column = torch.arange(count, device=sentences.device)
@@ -134,8 +162,10 @@ def parse_selector(text: str, seed: int, judge: Callable[[Batch], Tensor] | None
         return Judged(judge, int(words[1]) if len(words) == 2 else None)
     if words == ["none"]:
         return Previous(0)
-    if words == ["full"]:
+    if words in (["full"], ["attend"]):  # SAN attends by itself to what it needs of all
         return Previous(None)
+    if words[:1] == ["fixed"] and len(words) > 1:
+        return FromFile(text.split(maxsplit=1)[1].strip())
     if words == ["random", "subset"]:
         return Random(None, seed)
     if words == ["random", "1", "or", "none"]:
