@@ -115,12 +115,11 @@ class Fixed:
         return selection & batch.present
 
 
-class FromFile:
+class FromFile(Fixed):
     """What a file of JSON lines says, one for each sentence in order, as `dynctx select` writes them."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.name = path, f"fixed {path}"
-        self.distances: list[set[int]] = []
+        given: list[set[int]] = []
         for number, line in enumerate(read_lines(path), 1):
             try:
                 found = {int(distance) for distance in json.loads(line)["selected"]}
@@ -128,14 +127,14 @@ class FromFile:
                 raise DynctxError(
                     f'{at(path, number)}: expected a JSON object with "selected", a list of distances'
                 ) from None
-            self.distances.append(found)
+            given.append(found)
+        super().__init__(Previous(0), dict(enumerate(given)))
+        self.path, self.name = path, f"fixed {path}"
 
-    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+    def put(self, selection: Tensor, batch: Batch) -> Tensor:
         if len(self.distances) != len(batch.origin.store):
             raise DynctxError(f"{at(self.path)}: {len(self.distances)} lines for {len(batch.origin.store)} sentences")
-        columns = range(1, batch.present.shape[1] + 1)
-        rows = [[distance in self.distances[number] for distance in columns] for number in batch.numbers.tolist()]
-        return torch.tensor(rows, dtype=torch.bool, device=batch.present.device).view_as(batch.present) & batch.present
+        return super().put(selection, batch)
 
 
 def uniform(sentences: Tensor, count: int, seed: int, draw: int) -> Tensor:

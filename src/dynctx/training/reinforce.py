@@ -30,6 +30,7 @@ from dynctx.selection.scoring import score
 from dynctx.selection.strategies import Judged
 from dynctx.subwords import EOS
 from dynctx.training.translation import TranslationRecipe
+from dynctx.translators.bank import quiet
 
 Chosen = NDArray[np.bool_]  # [n, scope]
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
@@ -196,8 +197,7 @@ class ReinforceRecipe(TranslationRecipe):
     def generate(self, sentences: Ints, chosen: Chosen) -> list[list[int]]:
         """Y^ of each sentence, with EOS: a draw from the translator with this context, or its best guess."""
         own = self.config.reinforce
-        self.translator.eval()
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        with quiet(self.translator), torch.compiler.set_stance("force_eager"):
             batch = self.gatherer.one_per_row(sentences, chosen)
             limits = batch.target_lengths() + 10  # no longer than the reference by much: the rest is noise
             config = DecodingConfig(beam=1, sampling=own.generation == "sample", temperature=own.temperature)
