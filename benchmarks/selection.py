@@ -29,7 +29,7 @@ from dynctx.prepare import load_subwords
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Previous, Selector, parse_selector
 from dynctx.training.reinforce import ReinforceRecipe
-from dynctx.training.translation import TranslationRecipe
+from dynctx.training.translation import TranslationRecipe, start_from
 from dynctx.translators import build_translator
 
 SMALL = ["model.width=32", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1"]
@@ -152,6 +152,9 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--batch-tokens", type=int, default=220_000)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument(
+        "--init", default="", help="a sentence model: its translations end, those of random weights do not"
+    )
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
     device = pick_device("auto")
@@ -167,6 +170,7 @@ def main() -> None:
     torch.manual_seed(1)
     folder = Path("runs/benchmark")
     translator = build_translator(config.model, len(source), len(target))
+    start_from(translator, None, arguments.init, source, target)
     model = config.model
     scorer = Scorer(config.scorer, model.width, model.feed_forward, model.heads, model.scope)
     with_scorer = apply_overrides(config, ["scorer.enabled=true"])

@@ -25,7 +25,7 @@ from context_models import (
 from plain import Plain
 from torch import Tensor
 
-from dynctx.batches import with_targets
+from dynctx.batches import retargeted, with_targets
 from dynctx.config import CadecConfig, Config, DataConfig, ModelConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
@@ -34,7 +34,7 @@ from dynctx.prepare import load_subwords
 from dynctx.subwords import BOS, EOS, SPECIAL
 from dynctx.training.translation import freeze, start_from
 from dynctx.translators import build_translator
-from dynctx.translators.cadec import BankAttention, draw, lay_draft, noisy
+from dynctx.translators.cadec import BankAttention, drafts_of, noisy
 from dynctx.translators.sentence import BASE, SentNmt
 
 # size
@@ -123,24 +123,24 @@ def test_noise_reaches_what_the_decoder_reads() -> None:
 
 def greedy(plain: Plain, ids: list[int], limit: int) -> list[int]:
     states, said = plain.encode(ids), [BOS]
-    while len(said) <= limit and said[-1] != EOS:
+    while said[-1] != EOS:
         scores = plain.linear("base_output", plain.decode(states, said)[-1])
         scores[[symbol for symbol in range(len(SPECIAL)) if symbol != EOS]] = -torch.inf
-        said.append(int(scores.argmax()))
+        said.append(int(scores.argmax()) if len(said) <= limit else EOS)
     return said[1:]
 
 
 @pytest.mark.parametrize("layout", ["packed", "rows"])
 def test_drafts_by_greedy_search(layout: str) -> None:
-    """Each in its sentence's row, ended by EOS or by its limit, and read by the decoder one token later."""
+    """Each in its sentence's row, ended by EOS, at its limit at the latest, and read by the decoder one token later."""
     model = small_model("cadec", "pre")
     batch = packed() if layout == "packed" else batch_of(3, 0, 6, 2)
-    limits = np.arange(1, 1 + len(batch))
-    said = draw(model.sentence_model(), batch, limits)
+    limits = np.arange(len(batch))
+    said, _, _ = drafts_of(model.sentence_model(), batch, limits)
     with torch.no_grad():  # end where the last sentence says its second word
         model.base_output.weight[EOS] = 1.1 * model.base_output.weight[said[-1, 1]]
     plain = Plain(model, 4, 2, "pre")
-    draft = lay_draft(batch, draw(model.sentence_model(), batch, limits), limits)
+    draft = retargeted(batch, np.arange(len(batch)), *drafts_of(model.sentence_model(), batch, limits))
     ended = 0
     for n, sentence in enumerate(batch.sentences.tolist()):
         expected = greedy(plain, STORE.source_ids(sentence), int(limits[n]))
@@ -149,7 +149,7 @@ def test_drafts_by_greedy_search(layout: str) -> None:
         assert draft.prefix[mine].tolist() == [BOS, *expected[:-1]]
         assert draft.target.position[mine].tolist() == list(range(len(expected)))
         assert (mine.any(1) == (batch.source.sentence == n).any(1)).all()
-        ended += expected[-1] == EOS and len(expected) < limits[n]
+        ended += len(expected) <= limits[n]
     assert 0 < ended < len(batch)
 
 
@@ -158,7 +158,7 @@ def test_samples_come_as_often_as_the_model_says() -> None:
     batch = batch_of(*[3] * 4000)
     base = model.sentence_model()
     torch.manual_seed(3)
-    drawn = draw(base, batch, np.full(4000, 1), temperature=0.5)[:, 0]
+    drawn = drafts_of(base, batch, np.full(4000, 1), temperature=0.5)[0][:, 0]
     scores = Plain(model, 4, 2, "post")
     logit = scores.linear("base_output", scores.decode(scores.encode(STORE.source_ids(3)), [BOS])[0])
     logit[[symbol for symbol in range(len(SPECIAL)) if symbol != EOS]] = -torch.inf
@@ -256,13 +256,11 @@ def test_the_whole_network(norm: str) -> None:
 def test_given_drafts_are_used() -> None:
     model, batch = small_model("cadec"), batch_of(3, 4)
     base = model.sentence_model()
-    own = draw(base, batch, 2 * batch.plan.lengths[0] + 10).tolist()
-    lengths = (2 * batch.plan.lengths[0] + 10).tolist()
-    given = [ids[: ids.index(EOS)] if EOS in ids else ids[:n] for ids, n in zip(own, lengths)]
+    own, _, lengths = drafts_of(base, batch, 2 * batch.plan.lengths[0] + 10)
+    given = [ids[: n - 1] for ids, n in zip(own.tolist(), lengths.tolist())]
     found = [logits_with(model, batch, drafts) for drafts in (None, given, [[20], [21]])]
     real = batch.target.sentence >= 0
-    if all(EOS in ids for ids in own):
-        assert torch.allclose(found[0][real], found[1][real], atol=1e-10, rtol=0)
+    assert torch.allclose(found[0][real], found[1][real], atol=1e-10, rtol=0)
     assert not torch.allclose(found[0][real], found[2][real], atol=1e-3, rtol=0)
     assert with_targets(batch, [[20], [21]]).target.ids[:, :2].tolist() == [[20, EOS], [21, EOS]]
 

@@ -106,7 +106,8 @@ def test_other_targets_for_some_sentences() -> None:
     batch = GATHERER.gather(plan, shape)
     memory = model.encode(batch, torch.from_numpy(chosen))
     texts = {0: [25, 26, 27, EOS], 2: [28, EOS], 3: [20, 20, 20, 20, 20, EOS]}
-    other = retargeted(batch, np.array(list(texts)), list(texts.values()))
+    filled = torch.tensor([ids + [EOS] * (6 - len(ids)) for ids in texts.values()])
+    other = retargeted(batch, np.array(list(texts)), filled, np.array([len(ids) for ids in texts.values()]))
     found = model.output(model.decode(memory, other))
     changed = [[([7, 8], [20]), ([], [21, 22]), ([9, 10, 11], [25, 26, 27]), ([12], [24, 25]), ([13, 7], [28])],
                [([13], [26]), ([14, 15], [20] * 5)]]  # fmt: skip

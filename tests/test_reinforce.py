@@ -19,7 +19,7 @@ from dynctx.model_folder import load_model, load_weights
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.scoring import Scores, score
 from dynctx.training.loop import Training
-from dynctx.training.reinforce import Outcome, ReinforceRecipe
+from dynctx.training.reinforce import Outcome, ReinforceRecipe, thinned
 from dynctx.training.scorer import ScorerRecipe
 
 pytest_plugins = ("tiny_fixtures",)
@@ -164,7 +164,7 @@ def test_alpha_one_generates_nothing(
     calls: list[int] = []
     generate = ReinforceRecipe.generate
 
-    def counted(self: ReinforceRecipe, sentences: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
+    def counted(self: ReinforceRecipe, sentences: np.ndarray, chosen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
         calls.append(len(sentences))
         return generate(self, sentences, chosen)
 
@@ -210,17 +210,19 @@ def test_rewards_are_worked_out_once_and_priced(
 
 def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """alpha * NLL(Y) + (1 - alpha) * A * NLL(Y^), each with its sentence's drawn context; Y is smoothed, Y^ is not."""
-    recipe = recipe_of(tiny_config, stages, "reinforce.alpha=0.75", "training.label_smoothing=0")
+    recipe = recipe_of(
+        tiny_config, stages, "reinforce.alpha=0.75", "reinforce.generated=1", "training.label_smoothing=0"
+    )
     sentences = np.array([8, 9, 10])
     drawn = np.array([[True, False], [True, True], [False, False]])
     advantage = torch.tensor([0.5, 0.0, -0.25])
     texts = [[9, 8, 2], [7, 2]]  # of the two whose advantage is not 0
     asked: list[list[int]] = []
 
-    def generate(numbers: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
+    def generate(numbers: np.ndarray, chosen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
         asked.append(numbers.tolist())
         assert chosen.tolist() == [[True, False], [False, False]]
-        return texts
+        return torch.tensor([[9, 8, 2], [7, 2, 2]]), np.array([3, 2])
 
     monkeypatch.setattr(recipe, "generate", generate)
     loss, logs = recipe.translate(sentences, Outcome(torch.zeros(()), drawn, advantage, {}))
@@ -230,7 +232,7 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
     def nll(sentence: int, chosen: np.ndarray, ids: list[int] | None) -> float:
         batch = recipe.gatherer.one_per_row(np.array([sentence]))
         if ids is not None:
-            batch = retargeted(batch, np.array([0]), [ids])
+            batch = retargeted(batch, np.array([0]), torch.tensor([ids]), np.array([len(ids)]))
         states = recipe.translator.decode(recipe.translator.encode(batch, torch.from_numpy(chosen[None])), batch)
         table = recipe.translator.output(states).log_softmax(-1)
         real = batch.target.sentence >= 0
@@ -241,6 +243,19 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
     expected = 0.75 * sum(nll(sentence, chosen, None) for sentence, chosen in zip(sentences.tolist(), drawn))
     expected += 0.25 * (0.5 * nll(8, drawn[0], texts[0]) - 0.25 * nll(10, drawn[2], texts[1]))
     assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_fewer_translations_weigh_more() -> None:
+    """Half of the three with an advantage are 1.5 of them: chances 1.5 * |A| / 0.8, the largest is always there."""
+    advantage = torch.tensor([0.6, 0.0, -0.15, 0.05])
+    torch.manual_seed(1)
+    draws = torch.stack([thinned(advantage, 0.5) for _ in range(20_000)])
+    assert torch.equal(draws[:, 0], torch.full((20_000,), 0.6)) and not draws[:, 1].any()
+    torch.testing.assert_close(draws[:, 2].unique(), torch.tensor([-0.15 / (1.5 * 0.15 / 0.8), 0.0]))
+    torch.testing.assert_close((draws != 0).float().mean(0), torch.tensor([1, 0, 0.28125, 0.09375]), rtol=0, atol=0.01)
+    torch.testing.assert_close(draws.mean(0), advantage, rtol=0, atol=0.01)  # what is expected stays the same
+    assert torch.equal(thinned(advantage, 1.0), advantage) and not thinned(advantage, 0.0).any()
+    assert not thinned(torch.zeros(3), 0.5).any()
 
 
 def test_a_run_that_is_stopped_ends_bit_for_bit_as_if_not(

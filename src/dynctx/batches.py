@@ -72,11 +72,6 @@ class Batch:
     def target_tokens(self) -> int:
         return self.plan.target_tokens
 
-    def target_lengths(self) -> Tensor:
-        """[n] of the references in the corpus, EOS not counted."""
-        starts = self.origin.target_starts
-        return starts[self.sentences + 1] - starts[self.sentences] - 1
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -245,19 +240,23 @@ def with_targets(batch: Batch, targets: list[list[int]]) -> Batch:
     return replace(batch, target=target, prefix=shifted(target), plan=plan)
 
 
-def retargeted(batch: Batch, rows: Ints, targets: list[list[int]]) -> Batch:
-    """The same batch with other targets (ids with EOS) for some of its sentences, and none for the rest.
+def retargeted(batch: Batch, numbers: Ints, targets: Tensor, room: Ints, lengths: Tensor | None = None) -> Batch:
+    """The same batch with other targets for some of its sentences, and none for the rest.
 
-    Sources stay where they are, so what was encoded of the batch serves both.
+    numbers [m]: which, ascending; targets [m, L] with EOS. Each is laid into as many positions as its room [m], of
+    which its length [m] is used, where that is less. Sources stay where they are, so what was encoded of the batch
+    serves both.
     """
-    gatherer, row = batch.origin, batch.plan.row[rows]
-    lengths = np.array([len(ids) for ids in targets])
-    offset = offsets_in_rows(row, lengths)
-    width, count = _round_up((offset + lengths).max(), 32), len(batch.source.ids)
-    sizes, rows_t, offset_t, number = gatherer.to_device(np.stack([lengths, row, offset, rows]))
-    tokens = _Tokens.lay(sizes, rows_t, offset_t, width, int(lengths.sum()))
-    ids = tokens.scatter(gatherer.to_device(np.concatenate(targets)), count, width, PAD)
-    sentence = tokens.scatter(number[tokens.sentence], count, width, -1)
+    gatherer, row = batch.origin, batch.plan.row[numbers]
+    offset = offsets_in_rows(row, room)
+    width, count = _round_up((offset + room).max(), 32), len(batch.source.ids)
+    sizes, rows_t, offset_t, number = gatherer.to_device(np.stack([room, row, offset, numbers]))
+    tokens = _Tokens.lay(sizes, rows_t, offset_t, width, int(room.sum()))
+    ids = tokens.scatter(targets[tokens.sentence, tokens.position], count, width, PAD)
+    owner = number[tokens.sentence]
+    if lengths is not None:
+        owner = torch.where(tokens.position < lengths[tokens.sentence], owner, -1)
+    sentence = tokens.scatter(owner, count, width, -1)
     target = Packed(ids, sentence, tokens.scatter(tokens.position, count, width, 0))
     return replace(batch, target=target, prefix=shifted(target))
 
@@ -395,11 +394,15 @@ def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
     if (lengths > widths[:, None]).any():
         raise ValueError(f"a sentence is longer than a row of {widths.tolist()}")
     ends = np.cumsum(lengths, axis=1)
+    # [m] the first that no longer fits into a row that begins with this one
+    over = np.min(
+        [np.searchsorted(side, side - own + width, side="right") for side, own, width in zip(ends, lengths, widths)],
+        axis=0,
+    ).tolist()
     borders, first, total = [], 0, lengths.shape[1]
     while first < total:
         borders.append(first)
-        filled = (ends[:, first - 1] if first else 0) + widths
-        first = min(int(np.searchsorted(side, limit, side="right")) for side, limit in zip(ends, filled))
+        first = over[first]
     row = np.repeat(np.arange(len(borders)), np.diff([*borders, total]))
     begins = (ends - lengths)[:, borders]  # [k, rows]
     return row, ends - lengths - begins[:, row]

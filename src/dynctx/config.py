@@ -144,6 +144,7 @@ class ReinforceConfig:
     alpha: float = 0.75
     scorer_only: bool = False
     generation: Literal["sample", "greedy"] = "sample"
+    generated: float = 0.25
     temperature: float = 1.0
     entropy_bonus: float = 0.0
     price: float = 0.0
@@ -428,6 +429,7 @@ def check(config: Config, where: str) -> None:
         (labels.margin >= 0, "labels.margin must not be negative"),
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
         (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
+        (0 <= reinforce.generated <= 1, "reinforce.generated must lie in [0, 1]"),
         (reinforce.temperature > 0, "reinforce.temperature must be above 0"),
         (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),
         (scorer.set_layers >= 0, "scorer.set_layers must not be negative"),

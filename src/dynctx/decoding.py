@@ -20,11 +20,11 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.selection.strategies import Previous, Selector
-from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
+from dynctx.subwords import BOS, EOS
 from dynctx.translators.bank import Bank, BankedNmt, merge
+from dynctx.translators.sampling import NEVER, draw
 from dynctx.translators.sentence import Cache, SentNmt
 
-NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
 PRUNE_EVERY = 8  # steps between two looks at which keys are still needed
@@ -167,42 +167,13 @@ class BeamSearch:
             self.results[number] = Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, score)
 
 
-@torch.no_grad()
 def sample(
-    model: SentNmt,
-    cache: Cache,
-    limits: Tensor,
-    temperature: float = 1.0,
-    generator: torch.Generator | None = None,
+    model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
 ) -> list[Hypothesis]:
     """One draw from the model for each row (the cache's beam must be 1)."""
-    rows, device = len(limits), limits.device
-    longest = int(limits.max()) + 1
-    drawn = torch.full((rows, longest), EOS, device=device)
-    score = torch.zeros(rows, device=device)
-    left = torch.arange(rows, device=device)  # the rows still here
-    tokens, ended = torch.full((rows, 1), BOS, device=device), torch.zeros(rows, dtype=torch.bool, device=device)
-    for step in range(longest):
-        logits = model.step(cache, tokens)[:, 0].float()  # [r, V]
-        logits[:, NEVER] = -torch.inf
-        log_probability = torch.log_softmax(logits, dim=-1)
-        # where a number drawn from [0, total) falls among the summed-up probabilities: one random number a row
-        summed = (logits / temperature).softmax(dim=-1).cumsum(dim=1)
-        number = torch.rand(len(left), 1, generator=generator, device=device) * summed[:, -1:]
-        tokens = torch.searchsorted(summed, number, right=True).clamp(max=logits.shape[1] - 1)
-        tokens = tokens.masked_fill((ended | (step >= limits[left]))[:, None], EOS)
-        score[left] += torch.where(ended, 0.0, log_probability.gather(1, tokens).squeeze(1))
-        drawn[left, step] = tokens[:, 0]
-        ended = ended | (tokens[:, 0] == EOS)
-        if step % 4 == 3 or step == longest - 1:  # looking costs a wait for the device
-            alive = int((~ended).sum())
-            if not alive:
-                break
-            if alive <= len(left) // 2:  # finished rows leave
-                kept = torch.nonzero(~ended).squeeze(1)
-                cache.keep(kept)
-                left, tokens, ended = left[kept], tokens[kept], ended[kept]
-    return [Hypothesis(ids[: ids.index(EOS)], value) for ids, value in zip(drawn.tolist(), score.tolist())]
+    drawn = draw(model, cache, limits, temperature, generator)
+    lengths, scores = drawn.lengths.tolist(), drawn.log_probability.tolist()
+    return [Hypothesis(ids[: n - 1], score) for ids, n, score in zip(drawn.tokens.tolist(), lengths, scores)]
 
 
 def batches_by_length(lengths: NDArray[np.int64], batch_sentences: int) -> list[NDArray[np.int64]]:
@@ -261,15 +232,24 @@ class Translating:
         """Translate the sentences at these places of the list."""
         for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences):
             chosen = places[chosen]
-            batch = self.gatherer.one_per_row(self.sentences[chosen])
+            batch, selection = self.selected(self.sentences[chosen])
             limits = self.gatherer.to_device(self.lengths[chosen] - 1 + self.config.max_extra)  # EOS not counted
             drafts = [self.drafts[place].ids for place in chosen] if self.drafts else None
             known = self.model.bank(batch, drafts, bank)
-            hypotheses = search(self.model, batch, self.selector.select(batch), limits, self.config, known)
+            hypotheses = search(self.model, batch, selection, limits, self.config, known)
             for place, hypothesis in zip(chosen.tolist(), hypotheses):
                 self.found[place] = hypothesis
             if self.progress is not None:
                 self.progress(len(chosen))
+
+    def selected(self, numbers: NDArray[np.int64]) -> tuple[Batch, Tensor]:
+        """These sentences, one a row, and what is selected for them; of their candidates only that is read."""
+        if not self.gatherer.lay_context:
+            batch = self.gatherer.one_per_row(numbers)
+            return batch, self.selector.select(batch)
+        bare = self.gatherer.one_per_row(numbers, np.zeros((len(numbers), self.gatherer.scope), np.bool_))
+        selection = self.selector.select(bare)
+        return self.gatherer.one_per_row(numbers, selection.cpu().numpy()), selection
 
     def by_documents(self, model: BankedNmt) -> None:
         """Whole documents, as many at a time as memory allows; each sentence is encoded once for all it serves."""
@@ -341,10 +321,10 @@ def search(
 ) -> list[Hypothesis]:
     with many_shapes():
         memory = model.encode(batch, selection, bank)
-        cache = model.begin(memory, 1 if config.sampling else config.beam)
         if config.sampling:
+            cache = model.begin(memory, 1, int(limits.max()) + 1)
             return sample(model, cache, limits, config.temperature)
-        return BeamSearch(model, cache, limits, config.length_penalty).run()
+        return BeamSearch(model, model.begin(memory, config.beam), limits, config.length_penalty).run()
 
 
 def reference_bank(model: SentNmt, batch: Batch, config: DecodingConfig) -> Bank | None:

@@ -129,6 +129,27 @@ class Growing:
             self.key, self.value = self.key[chosen], self.value[chosen]
 
 
+class Room(Growing):
+    """The same for a known number of steps, one position each, written at a place that the device counts.
+
+    No tensor moves or grows, so a step can be recorded once and replayed.
+    """
+
+    def __init__(self, place: Tensor, steps: int) -> None:
+        """place [1]: the step that is being made."""
+        super().__init__()
+        self.place, self.steps = place, steps
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, H, 1, d/H] -> room for all keys and values; what lies beyond this step means nothing."""
+        if self.key is None or self.value is None:
+            shape = (*key.shape[:2], self.steps, key.shape[3])
+            self.key, self.value = key.new_zeros(shape), value.new_zeros(shape)
+        self.key.index_copy_(2, self.place, key)
+        self.value.index_copy_(2, self.place, value)
+        return self.key, self.value
+
+
 class Attention(nn.Module):
     """Multi-head attention. `keys_from` another width makes it a cross attention with its own key projection."""
 

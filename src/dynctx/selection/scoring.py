@@ -20,7 +20,7 @@ from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, fill_rows
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
-from dynctx.selection.reward import token_costs
+from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.translators.sentence import SentNmt
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,10 @@ def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Ten
         # in full precision, whatever the layers ran in: in bfloat16 a logit of 10 is known to 0.03 only
         with torch.autocast(states.device.type, enabled=False):
             logits = model.output(states[part].to(weight.dtype))
-        total[0].index_add_(0, owner[part], -token_losses(logits, ids[part]).double())
         if rewards:
-            total[1].index_add_(0, owner[part], token_costs(logits, ids[part]).double())
+            true, cost = likelihoods_and_costs(logits, ids[part])
+            total[1].index_add_(0, owner[part], cost.double())
+        else:
+            true = -token_losses(logits, ids[part])
+        total[0].index_add_(0, owner[part], true.double())
     return total

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dynctx.batches import Plan, plan_pairs, retargeted
-from dynctx.config import Config, DecodingConfig
+from dynctx.config import Config
 from dynctx.corpus import Ints
-from dynctx.decoding import search
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.losses import smoothed_cross_entropy
@@ -28,9 +27,9 @@ from dynctx.selection.policy import Policy, subsets
 from dynctx.selection.scorer import Scorer
 from dynctx.selection.scoring import score
 from dynctx.selection.strategies import Judged
-from dynctx.subwords import EOS
 from dynctx.training.translation import TranslationRecipe
 from dynctx.translators.bank import quiet
+from dynctx.translators.sampling import draw
 
 Chosen = NDArray[np.bool_]  # [n, scope]
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
@@ -179,30 +178,36 @@ class ReinforceRecipe(TranslationRecipe):
     def translate(self, sentences: Ints, outcome: Outcome) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)); what is encoded serves both."""
         alpha, output = self.config.reinforce.alpha, self.translator.output.weight
-        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if alpha < 1 else np.zeros(0, np.int64)
-        generated = self.generate(sentences[rows], outcome.drawn[rows]) if len(rows) else []
+        weights = thinned(outcome.advantage.cpu(), self.config.reinforce.generated if alpha < 1 else 0.0)
+        rows = np.flatnonzero(weights.numpy())
+        if len(rows):
+            generated = self.generate(sentences[rows], outcome.drawn[rows])
         (plan,), shape = plan_pairs(self.gatherer, sentences, outcome.drawn, batch_tokens=2**40)
         batch = self.gatherer.gather(plan, shape)
         self.translator.train()
         memory = self.translator.encode(batch, self.gatherer.to_device(outcome.drawn))
         loss = alpha * self.likelihood(self.translator.decode(memory, batch), batch)
         if len(rows):
-            own = retargeted(batch, rows, generated)
+            own = retargeted(batch, rows, *generated)
             states, owner = self.translator.decode(memory, own), own.target.sentence
-            weight = torch.where(owner >= 0, outcome.advantage[owner.clamp(min=0)], 0.0)
+            advantage = self.gatherer.to_device(weights.numpy())
+            weight = torch.where(owner >= 0, advantage[owner.clamp(min=0)], 0.0)
             loss = loss + (1 - alpha) * smoothed_cross_entropy(states, output, own.target.ids, weight, 0.0, self.head)
         share = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
         return loss, {"generated": share}
 
-    def generate(self, sentences: Ints, chosen: Chosen) -> list[list[int]]:
-        """Y^ of each sentence, with EOS: a draw from the translator with this context, or its best guess."""
+    def generate(self, sentences: Ints, chosen: Chosen) -> tuple[Tensor, Ints]:
+        """Y^ of each sentence [m, L], with EOS, and their lengths: a draw with this context, or the best guess."""
         own = self.config.reinforce
         with quiet(self.translator), torch.compiler.set_stance("force_eager"):
             batch = self.gatherer.one_per_row(sentences, chosen)
-            limits = batch.target_lengths() + 10  # no longer than the reference by much: the rest is noise
-            config = DecodingConfig(beam=1, sampling=own.generation == "sample", temperature=own.temperature)
-            found = search(self.translator, batch, self.gatherer.to_device(chosen), limits, config)
-        return [[*hypothesis.ids, EOS] for hypothesis in found]
+            limits = batch.plan.lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
+            memory = self.translator.encode(batch, self.gatherer.to_device(chosen))
+            longest = int(limits.max())
+            cache = self.translator.begin(memory, 1, longest + 1)
+            temperature = own.temperature if own.generation == "sample" else 0.0
+            found = draw(self.translator, cache, self.gatherer.to_device(limits), temperature, longest=longest)
+        return found.tokens, found.lengths.cpu().numpy()
 
     # what is told
 
@@ -226,6 +231,15 @@ class ReinforceRecipe(TranslationRecipe):
             "as_initial": mean(same, there[:, 0]),
             "entropy": mean(entropy, some),
         }
+
+
+def thinned(advantage: Tensor, share: float) -> Tensor:
+    """[n] the advantages of about this share of the rows that have one, drawn in proportion to its size and weighed up
+    by how seldom they are drawn, so that what is expected stays the same; 0 for the others."""
+    size = advantage.abs()
+    wanted = share * (size > 0).sum()
+    chance = (wanted * size / size.sum().clamp(min=1e-20)).clamp(max=1.0) if share < 1 else (size > 0).float()
+    return torch.where(torch.rand(len(advantage)) < chance, advantage / chance.clamp(min=1e-20), 0.0)
 
 
 def mean(values: Tensor, where: Tensor) -> Tensor:

@@ -16,28 +16,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynctx.batches import Batch, Packed, _round_up, _Tokens, shifted, with_targets
+from dynctx.batches import Batch, _round_up, retargeted, shifted, with_targets
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, same_sentence
 from dynctx.linear import Linear
-from dynctx.subwords import BOS, EOS, SPECIAL
+from dynctx.subwords import EOS, SPECIAL
 from dynctx.translators.bank import (
     Bank,
     BankedNmt,
     Pairs,
     Side,
     lay_pairs,
-    offsets_in_rows,
     quiet,
     rounded,
     sentence_memory,
 )
 from dynctx.translators.context import NOT_SELECTED
+from dynctx.translators.sampling import draw
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes, view
 
 LONGEST = 0.02  # share of a batch's sentences that are too long to be sampled in training
-LAYOUT = 32  # the width of drafts' rows is a multiple of this
 
 
 class BankAttention(Attention):
@@ -154,8 +153,7 @@ class Cadec(BankedNmt):
         elif self.training:
             draft = self.draw_draft(base, batch)
         else:
-            lengths = 2 * batch.plan.lengths[0] + 10
-            draft = lay_draft(batch, draw(base, batch, lengths), lengths)
+            draft = retargeted(batch, np.arange(len(batch)), *drafts_of(base, batch, 2 * batch.plan.lengths[0] + 10))
         with torch.no_grad():  # dropout is as in training, for this sentence's own states
             memory = base.encode(batch)
             states = base.decode(memory, draft)
@@ -166,16 +164,18 @@ class Cadec(BankedNmt):
         own, vocabulary = self.config.cadec, self.output.out_features
         if float(torch.rand(())) < own.reference_drafts:  # drawn on the host: nobody waits for it
             return noisy(batch, own.reference_noise, vocabulary)
-        lengths = np.ceil(1.25 * batch.plan.lengths[1]).astype(np.int64) + 2
+        limits = np.ceil(1.25 * batch.plan.lengths[1]).astype(np.int64) + 1
         # the few longest would take as many steps again as all the others, and keep their references
-        few = lengths > np.quantile(lengths, 1 - LONGEST, method="higher")
-        sampled = draw(base, batch, np.where(few, 0, lengths), own.temperature)
-        lengths = np.where(few, batch.plan.lengths[1], lengths)
+        few = limits > np.quantile(limits, 1 - LONGEST, method="higher")
+        sampled, room, lengths = drafts_of(base, batch, np.where(few, 0, limits), own.temperature)
         references = sentence_targets(batch)  # [n, L]
         width = max(sampled.shape[1], references.shape[1])
         sampled, references = (F.pad(x, (0, width - x.shape[1]), value=EOS) for x in (sampled, references))
-        drafts = torch.where(batch.origin.to_device(few)[:, None], references, sampled)
-        return noisy(lay_draft(batch, drafts, lengths), own.sample_noise, vocabulary)
+        kept, theirs = batch.origin.to_device(few), batch.plan.lengths[1]
+        drafts = torch.where(kept[:, None], references, sampled)
+        lengths = torch.where(kept, batch.origin.to_device(theirs), lengths)
+        laid = retargeted(batch, np.arange(len(batch)), drafts, np.where(few, theirs, room), lengths)
+        return noisy(laid, own.sample_noise, vocabulary)
 
     # the second decoder
 
@@ -255,46 +255,15 @@ def sentence_targets(batch: Batch) -> Tensor:
     return batch.target.ids.flatten()[index.clamp(max=batch.target.ids.numel() - 1)]
 
 
-def draw(base: SentNmt, batch: Batch, lengths: Ints, temperature: float = 0.0) -> Tensor:
-    """[n, L] a sample of the model for each sentence, at most `lengths` tokens; temperature 0: the likeliest token.
+def drafts_of(base: SentNmt, batch: Batch, limits: Ints, temperature: float = 0.0) -> tuple[Tensor, Ints, Tensor]:
+    """[n, L] a sample of the model for each sentence, with EOS, at most `limits` tokens before it; the room that takes,
+    and the lengths. Temperature 0: the likeliest token each time.
 
-    What comes after EOS means nothing. No value is read back to the host, so nobody leaves when it has ended; but
-    the longest stand first, and those that have all their tokens are cut off when they are half of the batch.
+    What is laid out later has a place for all that may come, and so does not depend on what the others say.
     """
-    order = np.argsort(-lengths, kind="stable")
-    order_t = batch.origin.to_device(order)
-    live, longest = len(order), int(lengths.max())
+    longest = int(limits.max())
     with quiet(base), torch.compiler.set_stance("force_eager"):
         memory = sentence_memory(batch, base.encode(batch))
-        cache = base.begin(Memory(memory.states[order_t], memory.sentence[order_t]), 1)
-        tokens = torch.full((live, 1), BOS, device=order_t.device)
-        drawn = torch.full((live, longest), EOS, device=order_t.device)
-        for step in range(longest):
-            left = int((lengths > step).sum())
-            if 2 * left <= live:
-                cache.keep(torch.arange(left, device=tokens.device))
-                tokens, live = tokens[:left], left
-            logits = base.step(cache, tokens)[:, 0].float()  # [live, V]
-            logits[:, :EOS] = logits[:, EOS + 1 : len(SPECIAL)] = -torch.inf  # no draft contains the other symbols
-            if temperature:  # the highest of scores with Gumbel noise is a draw from their softmax
-                logits = logits / temperature - torch.empty_like(logits).exponential_().log()
-            tokens = logits.argmax(dim=-1, keepdim=True)
-            drawn[:live, step] = tokens[:, 0]
-    return torch.empty_like(drawn).index_copy_(0, order_t, drawn)
-
-
-def lay_draft(batch: Batch, drawn: Tensor, lengths: Ints) -> Batch:
-    """Drafts [n, L] of at most these lengths as the targets of a batch, each in its sentence's row."""
-    row, rows = batch.plan.row, len(batch.source.ids)
-    offset = offsets_in_rows(row, lengths)
-    width = _round_up((offset + lengths).max(), LAYOUT)
-    size_t, row_t, offset_t = batch.origin.to_device(np.stack([lengths, row, offset]))
-    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
-    ends = drawn == EOS
-    ended = (ends.cumsum(dim=1) - ends.long() > 0)[tokens.sentence, tokens.position]  # after its EOS
-    target = Packed(
-        tokens.scatter(drawn[tokens.sentence, tokens.position], rows, width, EOS),
-        tokens.scatter(torch.where(ended, -1, tokens.sentence), rows, width, -1),
-        tokens.scatter(tokens.position, rows, width, 0),
-    )
-    return replace(batch, target=target, prefix=shifted(target))
+        cache = base.begin(memory, 1, longest + 1)
+        drawn = draw(base, cache, batch.origin.to_device(limits), temperature, longest=longest)
+    return drawn.tokens, limits + 1, drawn.lengths

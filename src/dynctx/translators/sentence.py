@@ -14,7 +14,17 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import DecoderLayer, Embedding, EncoderLayer, Growing, KeyValue, LayerSizes, causal, same_sentence
+from dynctx.layers import (
+    DecoderLayer,
+    Embedding,
+    EncoderLayer,
+    Growing,
+    KeyValue,
+    LayerSizes,
+    Room,
+    causal,
+    same_sentence,
+)
 from dynctx.linear import Linear
 
 if TYPE_CHECKING:
@@ -57,6 +67,13 @@ class Cache:
     ancestors: Tensor  # [R, beam, keys so far]
     step: int = 0
 
+    def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
+        """One more position for the tokens [R, beam]: where they stand, what they see [R, 1, beam, keys], the reach."""
+        itself = torch.eye(self.beam, dtype=torch.bool, device=tokens.device).expand(len(tokens), -1, -1)
+        self.ancestors = torch.cat([self.ancestors, itself], dim=2)
+        self.step += 1
+        return torch.full_like(tokens, self.step - 1), self.ancestors[:, None], self.step
+
     def descend(self, parents: Tensor) -> None:
         """parents [R, beam]: the hypothesis that each new one continues."""
         index = parents[:, :, None].expand(-1, -1, self.ancestors.shape[2])
@@ -80,6 +97,23 @@ class Cache:
         for grown in self.grown:
             grown.keep(rows)
         self.ancestors = self.ancestors[rows]
+
+
+class FixedCache(Cache):
+    """One hypothesis a sentence and a known number of steps, counted on the device: every step does the same work in
+    the same place (`dynctx.translators.sampling` replays it)."""
+
+    def __init__(self, attended: Attended, layers: int, steps: int) -> None:
+        device = attended.memory_mask.device
+        self.place = torch.full((1,), -1, device=device)
+        self.steps = torch.arange(steps, device=device)
+        rooms: list[Growing] = [Room(self.place, steps) for _ in range(layers)]
+        super().__init__(1, attended, rooms, torch.empty(len(attended.memory_mask), 1, 0, device=device))
+
+    def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
+        self.place.add_(1)
+        seen = (self.steps <= self.place).expand(len(tokens), 1, 1, -1)
+        return self.place.expand_as(tokens), seen, len(self.steps)
 
 
 class SentNmt(nn.Module):
@@ -185,20 +219,19 @@ class SentNmt(nn.Module):
         """From the last layer to the states that predict."""
         return self.decoder_norm(x)
 
-    def begin(self, memory: Memory, beam: int) -> Cache:
-        """Start a search; the memory must hold one sentence a row."""
+    def begin(self, memory: Memory, beam: int, steps: int = 0) -> Cache:
+        """Start a search; the memory must hold one sentence a row. `steps`: room for so many, and no more."""
+        if steps:
+            return FixedCache(self.attend_to(memory, None), len(self.decoder_layers()), steps)
         ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
         return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
 
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
-        itself = torch.eye(cache.beam, dtype=torch.bool, device=tokens.device).expand(len(tokens), -1, -1)
-        cache.ancestors = torch.cat([cache.ancestors, itself], dim=2)
-        x = self.target_embedding(tokens, torch.full_like(tokens, cache.step), cache.step + 1)
-        mask = cache.ancestors[:, None]
+        position, mask, reach = cache.extend(tokens)
+        x = self.target_embedding(tokens, position, reach)
         for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, cache.attended, cache.grown[number])
-        cache.step += 1
         return self.output(self.finish(x, cache.attended))
 
 
