@@ -269,7 +269,7 @@ def test_any_update_can_be_entered_again(group: int, run_length: int) -> None:
     documents = np.array([0, 50, 120, 200])
 
     def stream(epoch: int = 0, index: int = 0) -> Iterator[tuple[int, int, list[Plan]]]:
-        return updates(lengths, usable, shape, 7, group, epoch, index, run_length, documents)
+        return updates(lambda e: plan_epoch(lengths, usable, shape, 7, e, run_length, documents), group, epoch, index)
 
     count = len(plan_epoch(lengths, usable, shape, 7, 0, run_length, documents))
     whole = list(islice(stream(), 3 * count))

@@ -11,7 +11,7 @@ The order of an epoch is a function of (seed, epoch) alone, so any step of a run
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -157,9 +157,19 @@ class Gatherer:
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
         lay_context = self.lay_context and shape.context > 0
         context = self._context(plan, sentences, tokens[2], rows, shape.context) if lay_context else None
+        return Batch(sentences, source, target, prefix, context, self._present(sentences), plan, self)
+
+    def bare(self, sentences: Ints) -> Batch:
+        """The sentences without their words: what a selector is asked about."""
+        nothing = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
+        words = Packed(nothing, nothing, nothing)
+        count, here = len(sentences), self.to_device(sentences)
+        plan = Plan(sentences, np.zeros(count, np.int64), *np.zeros((2, 3, count), np.int64))
+        return Batch(here, words, words, nothing, None, self._present(here), plan, self)
+
+    def _present(self, sentences: Tensor) -> Tensor:
         distances = torch.arange(1, self.scope + 1, device=self.device)
-        present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
-        return Batch(sentences, source, target, prefix, context, present, plan, self)
+        return sentences[:, None] - distances >= self.document_starts[sentences][:, None]
 
     def _context(self, plan: Plan, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
         ids, slot = self._all(sentences, tokens) if plan.chosen is None else self._some(plan, tokens)
@@ -310,16 +320,22 @@ def _unsigned(tokens: Tensor) -> Tensor:
 
 
 def choose_shape(
-    lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, row_length: int = 0, multiple: int = 8
+    lengths: Ints,
+    usable: NDArray[np.bool_],
+    batch_tokens: int,
+    row_length: int = 0,
+    multiple: int = 8,
+    most: Ints | None = None,
 ) -> Shape:
     """The one shape of a run: rows wide enough for the longest sentence, sides in proportion to the corpus.
 
-    `batch_tokens` counts every position of a batch: source, target and context.
+    `batch_tokens` counts every position of a batch: source, target and context. most: lengths that sentences may also
+    come to have, where their context changes from epoch to epoch.
     """
     kept = lengths[:, usable]
     if kept.shape[1] == 0:
         raise DynctxError("no sentence pair of the training data is fit for training (see the data card)")
-    longest, mean = kept.max(1), kept.mean(1)
+    longest, mean = (kept if most is None else most[:, usable]).max(1), kept.mean(1)
     target = max(_round_up(longest[1], multiple), row_length or min(128, _round_up(int(longest[1]) * 4, multiple)))
     # a little more than in proportion: the target, which the softmax makes dear, should be what fills first
     widths = [_round_up(max(longest[k], 1.1 * target * mean[k] / mean[1]), multiple) for k in (0, 2)]
@@ -418,15 +434,7 @@ def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rn
 
 
 def updates(
-    lengths: Ints,
-    usable: NDArray[np.bool_],
-    shape: Shape,
-    seed: int,
-    group: int,
-    epoch: int = 0,
-    index: int = 0,
-    run_length: int = 1,
-    documents: Ints | None = None,
+    plans_of: Callable[[int], list[Plan]], group: int, epoch: int = 0, index: int = 0
 ) -> Iterator[tuple[int, int, list[Plan]]]:
     """Without end: (epoch, index of the update in it, its batches), from a given place on.
 
@@ -434,7 +442,7 @@ def updates(
     epoch may have fewer.
     """
     while True:
-        plans = plan_epoch(lengths, usable, shape, seed, epoch, run_length, documents)
+        plans = plans_of(epoch)
         groups = [plans[i : i + group] for i in range(0, len(plans), group)]
         for number in range(index, len(groups)):
             yield epoch, number, groups[number]
