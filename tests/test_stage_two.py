@@ -82,7 +82,7 @@ def test_a_sentence_model_is_asked_for(kind: str, tiny_config: Path, tmp_path: P
 @pytest.mark.parametrize("kind", ["concat", "tdnmt"])
 def test_what_will_be_selected_is_known_beforehand(kind: str, tiny_config: Path, trained: Path, tmp_path: Path) -> None:
     """Only that is laid into the batches, anew in each epoch, and the loss is as if all candidates lay there."""
-    quiet = ["model.dropout=0", "training.batch_tokens=600"]
+    quiet = ["model.dropout=0", "training.batch_tokens=2000", "training.row_length=240"]
     made = recipe(tiny_config, tmp_path, trained, kind, *quiet)
     full = recipe(tiny_config, tmp_path, trained, kind, *quiet, "training.selector=full")
     assert made.shape.context < full.shape.context
