@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, plan_epoch, updates
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.errors import DynctxError
+from dynctx.packing import fill_rows, pack_rows
 from dynctx.subwords import BOS, EOS, PAD
 
 quick = settings(max_examples=60, deadline=None)
@@ -189,6 +190,11 @@ def test_ids_above_32767_survive(tmp_path: Path) -> None:
 # ---- packing
 
 
+def too_full(plan: Plan, inside: np.ndarray, more: np.ndarray, caps: tuple[int, int, int]) -> bool:
+    """Whether a row has room for none of these. inside [n], more [3, m]"""
+    return bool((plan.lengths[:, inside].sum(1)[:, None] + more > np.array(caps)[:, None]).any(0).all())
+
+
 @quick
 @given(store=stores(), scope=st.integers(0, 3), shape=shapes, seed=st.integers(0, 99), run=st.integers(1, 4))
 def test_an_epoch_holds_every_usable_sentence_once(
@@ -211,8 +217,12 @@ def test_an_epoch_holds_every_usable_sentence_once(
                     assert begins.tolist() == [0, *ends[:-1].tolist()]
                     assert ends[-1] <= cap
         for place in np.flatnonzero(np.diff(plan.row)):  # a row ends only where the next sentence would not fit
-            room = plan.offsets[:, place] + plan.lengths[:, place] + plan.lengths[:, place + 1]
-            assert (room > caps).any()
+            one, other = plan.row == plan.row[place], plan.row == plan.row[place + 1]
+            if run > 1:
+                assert too_full(plan, one, plan.lengths[:, [place + 1]], caps)
+            else:  # the one that was filled first has no room for any sentence of the other
+                full = too_full(plan, one, plan.lengths[:, other], caps)
+                assert full or too_full(plan, other, plan.lengths[:, one], caps)
     assert sum(plan.row[-1] + 1 < wide.rows for plan in plans) <= 1  # only the last batch has rows left
 
 
@@ -224,6 +234,29 @@ def test_a_row_is_filled_to_its_last_position() -> None:
         assert [len(plan.sentences) for plan in plans] == [2, 2, 2]
         assert all(plan.offsets.tolist() == [[0, 2], [0, 3], [0, 1]] for plan in plans)
         assert [plan.target_tokens for plan in plans] == [6, 6, 6]
+
+
+def test_rows_are_packed_by_choice() -> None:
+    """In their order these would take five rows of 8 and 8 (only 1 and 3 meet); well chosen, three full ones do."""
+    source, target = [7, 1, 4, 5, 4, 3], [1, 7, 5, 4, 3, 4]
+    row = pack_rows(np.array([source, target, [0] * 6]), np.array([8, 8, 0])).tolist()
+    assert row[0] == row[1] and row[2] == row[4] and row[3] == row[5]
+    assert sorted(set(row)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 255, 257, 64 * 256 + 3])
+def test_packed_rows_hold_everything_once(count: int) -> None:
+    """Over the borders of windows too: no row is over-full, none is left out, and few positions stay empty."""
+    rng = np.random.default_rng(count)
+    source = rng.integers(1, 40, count)
+    lengths = np.stack([source, np.clip(source + rng.integers(-5, 6, count), 1, None), rng.integers(20, 60, count)])
+    widths = np.array([128, 128, 256])
+    row = pack_rows(lengths, widths)
+    filled = np.stack([np.bincount(row, weights=side) for side in lengths])
+    assert (filled <= widths[:, None]).all() and (filled[0] > 0).all()
+    if count > 1000:
+        in_order = int(fill_rows(lengths, widths)[0][-1]) + 1
+        assert len(filled[0]) < 0.95 * in_order
 
 
 def test_a_sentence_wider_than_the_rows_is_refused() -> None:
@@ -269,7 +302,7 @@ def test_any_update_can_be_entered_again(group: int, run_length: int) -> None:
     documents = np.array([0, 50, 120, 200])
 
     def stream(epoch: int = 0, index: int = 0) -> Iterator[tuple[int, int, list[Plan]]]:
-        return updates(lengths, usable, shape, 7, group, epoch, index, run_length, documents)
+        return updates(lambda e: plan_epoch(lengths, usable, shape, 7, e, run_length, documents), group, epoch, index)
 
     count = len(plan_epoch(lengths, usable, shape, 7, 0, run_length, documents))
     whole = list(islice(stream(), 3 * count))
@@ -312,12 +345,13 @@ LENGTHS = np.array([[4, 6, 90], [5, 5, 90], [9, 1, 90]])  # means of the first t
 
 def test_shape_by_hand() -> None:
     usable = np.array([True, True, False])  # the third, long one does not count
-    # target: four times the longest (5), up to the next 8: 24; the others 1.1 * 24 = 26.4, so 32
-    assert choose_shape(LENGTHS, usable, 1000) == Shape(rows=11, source=32, target=24, context=32)  # 1000 // 88
-    assert choose_shape(LENGTHS, usable, 1000, row_length=40) == Shape(7, 48, 40, 48)  # 1000 // 136
-    assert choose_shape(LENGTHS * [[1], [1], [0]], usable, 1000) == Shape(17, 32, 24, 0)  # 1000 // 56
-    assert choose_shape(LENGTHS, usable, 10) == Shape(1, 32, 24, 32)  # never less than one row
-    assert choose_shape(LENGTHS, ~usable, 1000) == Shape(2, 144, 128, 144)  # 90 * 4 is over 128
+    # target: four times the longest (5), up to the next 8: 24; the others have the same mean
+    assert choose_shape(LENGTHS, usable, 1000) == Shape(rows=13, source=24, target=24, context=24)  # 1000 // 72
+    assert choose_shape(LENGTHS * [[2], [1], [1]], usable, 1000) == Shape(10, 48, 24, 24)  # twice the mean
+    assert choose_shape(LENGTHS, usable, 1000, row_length=40) == Shape(8, 40, 40, 40)  # 1000 // 120
+    assert choose_shape(LENGTHS * [[1], [1], [0]], usable, 1000) == Shape(20, 24, 24, 0)  # 1000 // 48
+    assert choose_shape(LENGTHS, usable, 10) == Shape(1, 24, 24, 24)  # never less than one row
+    assert choose_shape(LENGTHS, ~usable, 1000) == Shape(2, 128, 128, 128)  # 90 * 4 is over 128
 
 
 def test_shape_is_never_narrower_than_the_longest() -> None:

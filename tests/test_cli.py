@@ -389,3 +389,20 @@ def test_training_starts_from_a_model(tiny_config: Path, trained: Path, tmp_path
     train_here(tiny_config, tmp_path, f"training.init={trained}", "training.updates=0", "training.freeze=nothing")
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (trained, tmp_path)]
     assert weights[0] == weights[1]
+
+
+def test_a_model_to_share(run: Run, trained: Path, tmp_path: Path) -> None:
+    """Half the size, in small files, translating as the one in the run; what is there already stays."""
+    shared = tmp_path / "shared"
+    ended = run("export", trained, shared, "--half", "--split", "1")
+    assert ended.code == 0 and f"{shared}: " in ended.out
+    sizes = [sum(f.stat().st_size for f in folder.glob("*.safetensors")) for folder in (trained / "model", shared)]
+    assert sizes[1] < 0.55 * sizes[0]
+    text = "\n".join(f"{number} sentences" for number in range(5)).encode()
+    lines = [run("translate", "-", "--model", model, stdin=text).out for model in (trained, shared)]
+    assert lines[0] == lines[1] and len(lines[0].splitlines()) == 5
+    before = {f.name: f.read_bytes() for f in shared.iterdir()}
+    assert "is there already" in refused(run("export", trained, shared))
+    assert {f.name: f.read_bytes() for f in shared.iterdir()} == before
+    assert str(trained) not in (shared / "config.yaml").read_text()
+    assert "must not be negative" in refused(run("export", trained, tmp_path / "other", "--split", "-1"))

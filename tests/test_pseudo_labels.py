@@ -28,6 +28,7 @@ from dynctx.selection.pseudo_labels import (
     likelihood_values,
     load_labels,
     pairs_of,
+    some_documents,
     statistics,
 )
 from dynctx.translators import build_translator
@@ -289,3 +290,16 @@ def test_a_damaged_about_is_named(judge: Model) -> None:
     (folder / "about.json").write_text("{")
     with pytest.raises(DynctxError, match=r"about\.json: damaged"):
         made(judge)
+
+
+def test_some_documents() -> None:
+    """Whole documents until there are enough sentences; what is unusable does not count and is not judged."""
+    pairs = [([7], [8])] * 4
+    store = TokenStore.from_ids([pairs, pairs, pairs, pairs])
+    store.usable[5] = False
+    assert some_documents(store, 0).tolist() == [n for n in range(16) if n != 5]
+    for wanted, documents in ((1, 1), (4, 1), (5, 2), (99, 4)):
+        found = some_documents(store, wanted)
+        taken = sorted(set((found // 4).tolist()))
+        assert found.tolist() == [n for n in range(16) if n // 4 in taken and n != 5]
+        assert len(taken) == documents + (wanted == 4 and 1 in taken)  # the one that lacks a sentence is too small

@@ -77,3 +77,23 @@ def test_a_sentence_model_is_asked_for(kind: str, tiny_config: Path, tmp_path: P
     with pytest.raises(DynctxError, match=r"set training\.init"):
         train_here(tiny_config, tmp_path / "run", f"model.kind={kind}")
     assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize("kind", ["concat", "tdnmt"])
+def test_what_will_be_selected_is_known_beforehand(kind: str, tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    """Only that is laid into the batches, anew in each epoch, and the loss is as if all candidates lay there."""
+    quiet = ["model.dropout=0", "training.batch_tokens=2000", "training.row_length=240"]
+    made = recipe(tiny_config, tmp_path, trained, kind, *quiet)
+    full = recipe(tiny_config, tmp_path, trained, kind, *quiet, "training.selector=full")
+    assert made.shape.context < full.shape.context
+    epochs = [{int(n): tuple(c) for plan in made.plans(e) for n, c in zip(plan.sentences, plan.chosen)} for e in (0, 1)]
+    assert epochs[0].keys() == epochs[1].keys() and epochs[0] != epochs[1]
+    plan = made.plans(1)[0]
+    batch = made.gatherer.gather(plan, made.shape)
+    assert np.array_equal(made.selector.select(batch, 1).numpy(), plan.chosen)
+    with torch.no_grad():
+        compact = made.loss(plan)[0]
+        whole = made.gatherer.one_per_row(plan.sentences)  # with all candidates
+        memory = made.translator.encode(whole, torch.from_numpy(plan.chosen))
+        expected = made.likelihood(made.translator.decode(memory, whole), whole)
+    torch.testing.assert_close(compact, expected, rtol=1e-5, atol=0)

@@ -11,7 +11,8 @@ The order of an epoch is a function of (seed, epoch) alone, so any step of a run
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from dynctx.corpus import Ints, TokenStore
 from dynctx.errors import DynctxError
+from dynctx.packing import fill_rows, offsets_in_rows, pack_rows
 from dynctx.subwords import BOS, EOS, PAD
 
 
@@ -157,9 +159,19 @@ class Gatherer:
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
         lay_context = self.lay_context and shape.context > 0
         context = self._context(plan, sentences, tokens[2], rows, shape.context) if lay_context else None
+        return Batch(sentences, source, target, prefix, context, self._present(sentences), plan, self)
+
+    def bare(self, sentences: Ints) -> Batch:
+        """The sentences without their words: what a selector is asked about."""
+        nothing = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
+        words = Packed(nothing, nothing, nothing)
+        count, here = len(sentences), self.to_device(sentences)
+        plan = Plan(sentences, np.zeros(count, np.int64), *np.zeros((2, 3, count), np.int64))
+        return Batch(here, words, words, nothing, None, self._present(here), plan, self)
+
+    def _present(self, sentences: Tensor) -> Tensor:
         distances = torch.arange(1, self.scope + 1, device=self.device)
-        present = sentences[:, None] - distances >= self.document_starts[sentences][:, None]
-        return Batch(sentences, source, target, prefix, context, present, plan, self)
+        return sentences[:, None] - distances >= self.document_starts[sentences][:, None]
 
     def _context(self, plan: Plan, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
         ids, slot = self._all(sentences, tokens) if plan.chosen is None else self._some(plan, tokens)
@@ -261,12 +273,6 @@ def retargeted(batch: Batch, numbers: Ints, targets: Tensor, room: Ints, lengths
     return replace(batch, target=target, prefix=shifted(target))
 
 
-def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
-    """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
-    before = np.cumsum(lengths) - lengths
-    return before - before[np.searchsorted(row, row)]
-
-
 def shifted(target: Packed) -> Tensor:
     """[R, T] the token before each one: what the decoder reads."""
     prefix = torch.where(target.position == 0, BOS, target.ids.roll(1, dims=1))
@@ -310,19 +316,24 @@ def _unsigned(tokens: Tensor) -> Tensor:
 
 
 def choose_shape(
-    lengths: Ints, usable: NDArray[np.bool_], batch_tokens: int, row_length: int = 0, multiple: int = 8
+    lengths: Ints,
+    usable: NDArray[np.bool_],
+    batch_tokens: int,
+    row_length: int = 0,
+    multiple: int = 8,
+    most: Ints | None = None,
 ) -> Shape:
     """The one shape of a run: rows wide enough for the longest sentence, sides in proportion to the corpus.
 
-    `batch_tokens` counts every position of a batch: source, target and context.
+    `batch_tokens` counts every position of a batch: source, target and context. most: lengths that sentences may also
+    come to have, where their context changes from epoch to epoch.
     """
     kept = lengths[:, usable]
     if kept.shape[1] == 0:
         raise DynctxError("no sentence pair of the training data is fit for training (see the data card)")
-    longest, mean = kept.max(1), kept.mean(1)
+    longest, mean = (kept if most is None else most[:, usable]).max(1), kept.mean(1)
     target = max(_round_up(longest[1], multiple), row_length or min(128, _round_up(int(longest[1]) * 4, multiple)))
-    # a little more than in proportion: the target, which the softmax makes dear, should be what fills first
-    widths = [_round_up(max(longest[k], 1.1 * target * mean[k] / mean[1]), multiple) for k in (0, 2)]
+    widths = [_round_up(max(longest[k], target * mean[k] / mean[1]), multiple) for k in (0, 2)]
     rows = max(1, batch_tokens // (target + sum(widths)))
     return Shape(rows, widths[0], target, widths[1])
 
@@ -348,15 +359,22 @@ def plan_epoch(
     """Every usable sentence once, in an order that depends on (seed, epoch) alone, packed into batches.
 
     With `run_length` above 1 the order shuffles runs of neighbouring sentences (of the documents that begin at
-    `documents`), so that sentences of one batch serve each other as context.
+    `documents`), so that sentences of one batch serve each other as context; rows are then filled in that order.
     """
     rng = np.random.default_rng([seed, epoch])
+    widths = np.array([shape.source, shape.target, shape.context])
     if run_length == 1:
         order = rng.permutation(np.flatnonzero(usable))
+        row = pack_rows(lengths[:, order], widths)
+        row = rng.permutation(int(row.max()) + 1)[row]  # or the last rows of a window would be alike
+        by_row = np.argsort(row, kind="stable")
+        order, row = order[by_row], row[by_row]
+        laid = lengths[:, order]
+        offsets = np.stack([offsets_in_rows(row, side) for side in laid])
     else:
         order = _runs(usable, run_length, documents, rng)
-    laid = lengths[:, order]
-    row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
+        laid = lengths[:, order]
+        row, offsets = fill_rows(laid, widths)
     firsts = np.searchsorted(row, np.arange(0, int(row[-1]) + 1, shape.rows))  # where each batch begins
     plans = [
         Plan(order[a:b], row[a:b] - row[a], offsets[:, a:b], laid[:, a:b])
@@ -386,28 +404,6 @@ def plan_pairs(
     ], shape
 
 
-def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
-    """Lay things of these lengths [k, m] into rows, in order; a row ends where any of its k sides would overflow.
-
-    Returns the row [m] of each, and where it begins in it [k, m].
-    """
-    if (lengths > widths[:, None]).any():
-        raise ValueError(f"a sentence is longer than a row of {widths.tolist()}")
-    ends = np.cumsum(lengths, axis=1)
-    # [m] the first that no longer fits into a row that begins with this one
-    over = np.min(
-        [np.searchsorted(side, side - own + width, side="right") for side, own, width in zip(ends, lengths, widths)],
-        axis=0,
-    ).tolist()
-    borders, first, total = [], 0, lengths.shape[1]
-    while first < total:
-        borders.append(first)
-        first = over[first]
-    row = np.repeat(np.arange(len(borders)), np.diff([*borders, total]))
-    begins = (ends - lengths)[:, borders]  # [k, rows]
-    return row, ends - lengths - begins[:, row]
-
-
 def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rng: np.random.Generator) -> Ints:
     borders = np.asarray(documents)
     starts = np.concatenate([np.arange(a, b, run_length) for a, b in pairwise(borders)])
@@ -418,24 +414,19 @@ def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rn
 
 
 def updates(
-    lengths: Ints,
-    usable: NDArray[np.bool_],
-    shape: Shape,
-    seed: int,
-    group: int,
-    epoch: int = 0,
-    index: int = 0,
-    run_length: int = 1,
-    documents: Ints | None = None,
+    plans_of: Callable[[int], list[Plan]], group: int, epoch: int = 0, index: int = 0
 ) -> Iterator[tuple[int, int, list[Plan]]]:
     """Without end: (epoch, index of the update in it, its batches), from a given place on.
 
     An update is `group` batches whatever the number of devices, which share them out; the last update of an
-    epoch may have fewer.
+    epoch may have fewer. The next epoch is planned while this one is worked off.
     """
-    while True:
-        plans = plan_epoch(lengths, usable, shape, seed, epoch, run_length, documents)
-        groups = [plans[i : i + group] for i in range(0, len(plans), group)]
-        for number in range(index, len(groups)):
-            yield epoch, number, groups[number]
-        epoch, index = epoch + 1, 0
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(plans_of, epoch)
+        while True:
+            plans = coming.result()
+            coming = beside.submit(plans_of, epoch + 1)
+            groups = [plans[i : i + group] for i in range(0, len(plans), group)]
+            for number in range(index, len(groups)):
+                yield epoch, number, groups[number]
+            epoch, index = epoch + 1, 0

@@ -128,6 +128,19 @@ def reproduce(
 
 
 @app.command()
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, or that of a run.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the copy is to lie.")],
+    half: Annotated[bool, typer.Option("--half", help="Weights in 16 bits: half the size.")] = False,
+    split: Annotated[int, typer.Option(help="Files of at most so many MiB; 0: one file.")] = 0,
+) -> None:
+    """Copy a model to share it: what translating takes, and nothing of the training run."""
+    from dynctx.commands import export_model
+
+    export_model(model, folder, half, split)
+
+
+@app.command()
 def translate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders; - is standard input.")],
     model: ModelFolder = None,

@@ -14,8 +14,8 @@ import torch
 from dynctx.config import Config, DecodingConfig, load_config, to_dict
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
-from dynctx.errors import DynctxError
-from dynctx.model_folder import Model, build_scorer, find_model, join, load_model
+from dynctx.errors import DynctxError, at
+from dynctx.model_folder import Model, build_scorer, find_model, join, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
 from dynctx.selection.strategies import Selector
@@ -45,6 +45,20 @@ def label_corpus(config: Config) -> None:
     say = print if fabric.global_rank == 0 else lambda text: None
     with torch.no_grad(), fabric.autocast():
         label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)
+
+
+def export_model(place: Path, folder: Path, half: bool, mebibytes: int) -> None:
+    """A copy of a model that stands by itself."""
+    if mebibytes < 0:
+        raise DynctxError("--split must not be negative")
+    if folder.exists():
+        raise DynctxError(f"{at(folder)}: is there already; name a folder that is not")
+    model = load_model(place)
+    for name in ("output", "init"):  # of no use elsewhere
+        setattr(model.config.training, name, "")
+    save_model(folder, model, dtype=torch.float16 if half else None, shard_bytes=mebibytes * 2**20 or 2**31)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{folder}: {size / 1e6:.1f} MB")
 
 
 def selector_of(model: Model, name: str | None) -> Selector:

@@ -129,6 +129,7 @@ class LabelsConfig:
     kind: Literal["likelihood", "bleu"] = "likelihood"
     margin: float = 0.0
     together: bool = False
+    sentences: int = 0
     batch_tokens: int = 32768
 
 
@@ -429,6 +430,7 @@ def check(config: Config, where: str) -> None:
         (labels.margin >= 0, "labels.margin must not be negative"),
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
         (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
+        (labels.sentences >= 0, "labels.sentences must not be negative"),
         (0 <= reinforce.generated <= 1, "reinforce.generated must lie in [0, 1]"),
         (reinforce.temperature > 0, "reinforce.temperature must be above 0"),
         (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),

@@ -247,8 +247,7 @@ class Translating:
         if not self.gatherer.lay_context:
             batch = self.gatherer.one_per_row(numbers)
             return batch, self.selector.select(batch)
-        bare = self.gatherer.one_per_row(numbers, np.zeros((len(numbers), self.gatherer.scope), np.bool_))
-        selection = self.selector.select(bare)
+        selection = self.selector.select(self.gatherer.bare(numbers))
         return self.gatherer.one_per_row(numbers, selection.cpu().numpy()), selection
 
     def by_documents(self, model: BankedNmt) -> None:

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned, fill_rows
+from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned
 from dynctx.corpus import Ints
+from dynctx.packing import fill_rows
 from dynctx.subwords import DCS, NON, SEP
 
 ROW = 128  # positions of a row, unless an instance is longer

@@ -98,6 +98,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         "model": config.labels.model,
         "scope": model.translator.scope,
         "data": config.data.folder,
+        "sentences": config.labels.sentences,
     }
     begin(folder, about, rank, barrier)
     judge = {"likelihood": likelihood_values, "bleu": bleu_values}[config.labels.kind]
@@ -106,7 +107,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
             continue
         store = TokenStore.open(data / split)
         gatherer = Gatherer(store, model.translator.scope, model.device)
-        wanted = np.flatnonzero(np.asarray(store.usable))
+        wanted = some_documents(store, config.labels.sentences if split == "train" else 0)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
         for number, sentences in enumerate(parts):
             place = folder / "parts" / f"{split}-{number:06d}.npy"
@@ -127,6 +128,19 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
     barrier()
     if rank == 0:
         shutil.rmtree(folder / "parts", ignore_errors=True)
+
+
+def some_documents(store: TokenStore, sentences: int) -> Ints:
+    """Usable sentences of documents drawn at random, until there are so many; all, where the number is 0."""
+    usable = np.asarray(store.usable)
+    if not sentences:
+        return np.flatnonzero(usable)
+    borders = np.asarray(store.documents)
+    order = np.random.default_rng(0).permutation(len(borders) - 1)
+    sizes = np.diff(np.concatenate([[0], np.cumsum(usable)])[borders])[order]
+    taken = np.zeros(len(order), np.bool_)
+    taken[order[np.cumsum(sizes) - sizes < sentences]] = True
+    return np.flatnonzero(usable & np.repeat(taken, np.diff(borders)))
 
 
 def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], None]) -> None:

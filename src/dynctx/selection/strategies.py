@@ -77,6 +77,9 @@ class OneOrNone:
         return batch.present & (torch.arange(batch.present.shape[1], device=count.device) == drawn)
 
 
+BLIND = (Previous, Random, OneOrNone)  # whatever a model says, they select the same: it can be known beforehand
+
+
 class Judged:
     """By the probabilities of a scorer: probability-first, or size-first where a size is given."""
 

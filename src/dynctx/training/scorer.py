@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dynctx.batches import Gatherer, Plan, Shape, updates
+from dynctx.batches import Gatherer, Plan, Shape, plan_epoch, updates
 from dynctx.config import Config
 from dynctx.corpus import Ints, TokenStore
 from dynctx.devices import many_shapes
@@ -75,7 +75,8 @@ class ScorerRecipe:
         training = self.config.training
         lengths = np.stack([self.train.tokens, np.zeros_like(self.train.tokens), np.zeros_like(self.train.tokens)])
         shape = Shape(1, max(training.batch_tokens, int(self.train.tokens.max())), 0)
-        return updates(lengths, self.train.usable, shape, self.config.seed, training.update_batches, epoch, index)
+        usable, seed = self.train.usable, self.config.seed
+        return updates(lambda e: plan_epoch(lengths, usable, shape, seed, e), training.update_batches, epoch, index)
 
     def normaliser(self, plans: list[Plan]) -> int:
         return sum(int(self.train.labels.counts[plan.sentences].sum()) for plan in plans)

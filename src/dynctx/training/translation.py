@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, choose_shape, updates
+from dynctx.batches import Batch, Gatherer, Plan, choose_shape, plan_epoch, updates
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.decoding import reference_bank, translate
@@ -20,10 +22,12 @@ from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token
 from dynctx.model_folder import Model, build_scorer, join, load_model, named, save_model
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.selection.scorer import Scorer, judge
-from dynctx.selection.strategies import Selector, parse_selector
+from dynctx.selection.strategies import BLIND, Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
+
+FORESEEN = 2**18  # sentences whose context is drawn at a time
 
 
 class TranslationRecipe:
@@ -44,10 +48,14 @@ class TranslationRecipe:
         self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device, translator.lays_context)
         self.lengths = self.gatherer.lengths()
         self.usable = np.asarray(self.gatherer.store.usable)
-        self.shape = choose_shape(self.lengths, self.usable, config.training.batch_tokens, config.training.row_length)
+        chosen = self.foreseen(0)
+        usual = self.lengths if chosen is None else self.gatherer.lengths_of(np.arange(len(self.usable)), chosen)
+        self.shape = choose_shape(
+            usual, self.usable, config.training.batch_tokens, config.training.row_length, most=self.lengths
+        )
         self.run_length = config.training.run_length or translator.run_length
-        chosen = config.training.validation.selector or config.decoding.selector or config.training.selector
-        self.dev = DevSet(config, translator, device, self.choose(chosen))
+        name = config.training.validation.selector or config.decoding.selector or config.training.selector
+        self.dev = DevSet(config, translator, device, self.choose(name))
         self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
@@ -76,19 +84,37 @@ class TranslationRecipe:
         ]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
-        group, documents = self.config.training.update_batches, self.gatherer.store.documents
-        place = (epoch, index, self.run_length, documents)
-        for update in updates(self.lengths, self.usable, self.shape, self.config.seed, group, *place):
+        for update in updates(self.plans, self.config.training.update_batches, epoch, index):
             self.epoch = update[0]
             yield update
+
+    def plans(self, epoch: int) -> list[Plan]:
+        chosen = self.foreseen(epoch)
+        lengths = self.lengths if chosen is None else self.gatherer.lengths_of(np.arange(len(self.usable)), chosen)
+        documents = self.gatherer.store.documents
+        plans = plan_epoch(lengths, self.usable, self.shape, self.config.seed, epoch, self.run_length, documents)
+        return plans if chosen is None else [replace(plan, chosen=chosen[plan.sentences]) for plan in plans]
+
+    def foreseen(self, epoch: int) -> NDArray[np.bool_] | None:
+        """[sentences, scope] what will be selected in this epoch, if it does not depend on what a model says: then
+        only that is laid into the batches. A random selection is drawn anew each epoch."""
+        if not self.gatherer.lay_context or not isinstance(self.selector, BLIND):
+            return None
+        everyone = np.arange(len(self.usable))
+        parts = [everyone[i : i + FORESEEN] for i in range(0, len(everyone), FORESEEN)]
+        found = [self.selector.select(self.gatherer.bare(part), epoch).cpu().numpy() for part in parts]
+        return np.concatenate(found)
 
     def normaliser(self, plans: list[Plan]) -> int:
         return sum(plan.target_tokens for plan in plans)
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         batch = self.gatherer.gather(plan, self.shape)
-        # a random selection is drawn anew each epoch
-        memory = self.translator.encode(batch, self.selector.select(batch, self.epoch))
+        if plan.chosen is None:
+            selection = self.selector.select(batch, self.epoch)
+        else:
+            selection = self.gatherer.to_device(plan.chosen)
+        memory = self.translator.encode(batch, selection)
         states = self.translator.decode(memory, batch)
         return self.likelihood(states, batch), {}
 

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens, fill_rows, offsets_in_rows
+from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
+from dynctx.packing import fill_rows, offsets_in_rows
 from dynctx.translators.sentence import Memory, SentNmt
 
 ROWS_STEP = 16  # rows are made up to a multiple of this, to keep the number of shapes small

@@ -1,0 +1,91 @@
+"""Packing: which row a sentence goes into, and where in it.
+
+A thing to pack has a length on each of k sides (source, target, context), and so has a row; all sides of a thing go
+into the same row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynctx.corpus import Ints
+
+WINDOW = 256  # things that are packed together
+GONE = 1e9  # the length of what is not to be put into a row, or not any more: it fits nowhere
+
+
+def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    """Lay things of these lengths [k, m] into rows, in order; a row ends where any of its k sides would overflow.
+
+    Returns the row [m] of each, and where it begins in it [k, m].
+    """
+    if (lengths > widths[:, None]).any():
+        raise ValueError(f"a sentence is longer than a row of {widths.tolist()}")
+    ends = np.cumsum(lengths, axis=1)
+    # [m] the first that no longer fits into a row that begins with this one
+    over = np.min(
+        [np.searchsorted(side, side - own + width, side="right") for side, own, width in zip(ends, lengths, widths)],
+        axis=0,
+    ).tolist()
+    borders, first, total = [], 0, lengths.shape[1]
+    while first < total:
+        borders.append(first)
+        first = over[first]
+    row = np.repeat(np.arange(len(borders)), np.diff([*borders, total]))
+    begins = (ends - lengths)[:, borders]  # [k, rows]
+    return row, ends - lengths - begins[:, row]
+
+
+def pack_rows(lengths: Ints, widths: Ints) -> Ints:
+    """The row [m] of each of these things [k, m], chosen so that few positions of any side stay empty.
+
+    Rows are filled one after the other, each from the `WINDOW` things whose turn it is.
+    """
+    if (lengths > widths[:, None]).any():
+        raise ValueError(f"a sentence is longer than a row of {widths.tolist()}")
+    things, room = (array[widths > 0].astype(np.float32) for array in (lengths, widths[:, None]))
+    row = np.empty(lengths.shape[1], np.int64)
+    used, some = 0, 64 * WINDOW  # windows at a time: as many as a processor's cache holds
+    for first in range(0, len(row), some):
+        part = slice(first, first + some)
+        row[part] = used + _pack_windows(things[:, part], room)
+        used = int(row[part].max()) + 1
+    return row
+
+
+def _pack_windows(lengths: NDArray[np.float32], widths: NDArray[np.float32]) -> Ints:
+    """All windows go through the same steps together: n windows of W things. lengths [k, m], widths [k, 1]"""
+    total = lengths.shape[1]
+    count = -(-total // WINDOW)
+    things = np.full((len(widths), count * WINDOW), GONE, np.float32)
+    things[:, :total] = lengths
+    things = things.reshape(-1, count, WINDOW)  # [k, n, W]
+    scale = 1 / widths[:, None]
+    size = (things * scale).max(0)  # [n, W] share of a row, on the side where it is largest
+    room = np.repeat(widths, count, axis=1)  # [k, n]
+    row, current = np.zeros((count, WINDOW), np.int64), np.zeros(count, np.int64)
+    waiting = total
+    while waiting:
+        left = room[:, :, None] - things  # [k, n, W] if this thing were put in
+        left *= scale
+        least = left.min(0)
+        # large things first, but those that leave the sides evenly full: a row ends when one of them is full
+        score = np.where(least >= 0, size - (left.max(0) - least), -np.inf)
+        best = score.argmax(1)  # [n]
+        fits = least[np.arange(count), best] >= 0
+        put, best = np.flatnonzero(fits), best[fits]
+        row[put, best] = current[put]
+        room[:, put] -= things[:, put, best]
+        things[:, put, best] = GONE
+        waiting -= len(put)
+        room[:, ~fits] = widths
+        current[~fits] += 1
+    rows = row.max(1) + 1  # [n] of each window
+    return (row + (np.cumsum(rows) - rows)[:, None]).reshape(-1)[:total]
+
+
+def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
+    """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
+    before = np.cumsum(lengths) - lengths
+    return before - before[np.searchsorted(row, row)]
