@@ -382,3 +382,10 @@ def test_nothing_usable() -> None:
 def test_shape_in_words() -> None:
     assert str(Shape(3, 16, 24)) == "3 rows of 16 source and 24 target positions"
     assert str(Shape(3, 16, 24, 32)) == "3 rows of 16 source + 32 context and 24 target positions"
+
+
+def test_a_row_of_very_many_sentences_is_filled() -> None:
+    """As the scorer's batches are: one row, which no window of the packing may cut short."""
+    lengths, usable = np.stack([np.full(3000, 10), *np.zeros((2, 3000), int)]), np.ones(3000, bool)
+    plans = plan_epoch(lengths, usable, Shape(1, 10_000, 0), 1, 0)
+    assert [len(plan.sentences) for plan in plans] == [1000, 1000, 1000]

@@ -20,7 +20,7 @@ from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.subwords import BOS, EOS, PAD, SEP
 from dynctx.translators import build_translator
-from dynctx.translators.sentence import SentNmt
+from dynctx.translators.sentence import FixedCache, SentNmt
 
 # a translator, and what is special about its configuration
 KINDS = ["concat", "tdnmt", "tdnmt bypass", "han", "han encoder", "han decoder", "san", "san live", "cadec"]
@@ -353,19 +353,30 @@ def full_logits(model: SentNmt, store: TokenStore, rows: list[int], histories: l
 @kinds
 @norms
 @pytest.mark.parametrize("beam", [1, 3])
-def test_search_step_by_step_equals_the_full_decoder(kind: str, norm: str, beam: int) -> None:
-    """Empty, partial and full selections; arbitrary parents after each step; rows dropped and reordered."""
+@pytest.mark.parametrize("fixed", [False, True])
+def test_search_step_by_step_equals_the_full_decoder(kind: str, norm: str, beam: int, fixed: bool) -> None:
+    """Empty, partial and full selections; arbitrary parents after each step; rows dropped and reordered. With a cache
+    of fixed room as on a GPU too, where nothing moves but when rows leave or it is enlarged."""
     model, store = small_model(kind, norm), small_store()
     rng = np.random.default_rng(beam)
     rows = [7, 0, 4, 8, 2]
     batch = one_per_row(store, rows)
     with torch.no_grad():
-        cache = model.begin(model.encode(batch, selection_of(batch)), beam)
-        histories = [[[BOS]] * beam for _ in rows]
+        memory = model.encode(batch, selection_of(batch))
+        cache = model.begin(memory, beam)
+        if fixed:
+            cache = FixedCache(beam, model.attend_to(memory, None), len(model.decoder_layers()), room=3)
+        histories, before = [[[BOS]] * beam for _ in rows], None
         for step in range(8):
+            if step == cache.room:
+                cache.enlarge()
             tokens = torch.tensor([[history[-1] for history in beams] for beams in histories])
             found = model.step(cache, tokens)
             assert torch.allclose(found, full_logits(model, store, rows, histories), atol=1e-10, rtol=0), step
+            if fixed:
+                places = [cache.ancestors.data_ptr(), *(grown.key.data_ptr() for grown in cache.grown)]
+                assert (places == before) is (step not in (0, 3, 5, 6)), step
+                before = places
             if step in (2, 4):
                 kept = [3, 0, 4, 1] if step == 2 else [3, 0]
                 cache.keep(torch.tensor(kept))

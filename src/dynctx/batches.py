@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dynctx.corpus import Ints, TokenStore
 from dynctx.errors import DynctxError
-from dynctx.packing import fill_rows, offsets_in_rows, pack_rows
+from dynctx.packing import fill_rows, offsets_in_rows, pack_rows, worth_packing
 from dynctx.subwords import BOS, EOS, PAD
 
 
@@ -363,17 +363,15 @@ def plan_epoch(
     """
     rng = np.random.default_rng([seed, epoch])
     widths = np.array([shape.source, shape.target, shape.context])
-    if run_length == 1:
-        order = rng.permutation(np.flatnonzero(usable))
-        row = pack_rows(lengths[:, order], widths)
+    order = rng.permutation(np.flatnonzero(usable)) if run_length == 1 else _runs(usable, run_length, documents, rng)
+    laid = lengths[:, order]
+    if run_length == 1 and worth_packing(laid, widths):
+        row = pack_rows(laid, widths)
         row = rng.permutation(int(row.max()) + 1)[row]  # or the last rows of a window would be alike
         by_row = np.argsort(row, kind="stable")
-        order, row = order[by_row], row[by_row]
-        laid = lengths[:, order]
+        order, row, laid = order[by_row], row[by_row], laid[:, by_row]
         offsets = np.stack([offsets_in_rows(row, side) for side in laid])
     else:
-        order = _runs(usable, run_length, documents, rng)
-        laid = lengths[:, order]
         row, offsets = fill_rows(laid, widths)
     firsts = np.searchsorted(row, np.arange(0, int(row[-1]) + 1, shape.rows))  # where each batch begins
     plans = [

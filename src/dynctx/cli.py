@@ -119,11 +119,14 @@ def reproduce(
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Written with .md and .json; default: results/CORPUS/TABLE."),
     ] = None,
+    unscored: Annotated[
+        bool, typer.Option("--unscored", help="Leave the scoring, which needs no GPU, to another call.")
+    ] = False,
 ) -> None:
     """Train and score what a table of results needs, and write it down."""
     from dynctx.reproduce import reproduce as run
 
-    if not run(table, output, minutes):
+    if not run(table, output, minutes, not unscored):
         raise typer.Exit(3)
 
 

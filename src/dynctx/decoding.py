@@ -19,6 +19,7 @@ from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
+from dynctx.replay import Replayed
 from dynctx.selection.strategies import Previous, Selector
 from dynctx.subwords import BOS, EOS
 from dynctx.translators.bank import Bank, BankedNmt, merge
@@ -27,6 +28,7 @@ from dynctx.translators.sentence import Cache, SentNmt
 
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
+LOOK_EVERY = 4  # steps between two looks at who is done, on a GPU: a look waits for it
 PRUNE_EVERY = 8  # steps between two looks at which keys are still needed
 SMALLEST = 16  # rows below which a smaller batch is no faster
 ROWWISE = ("number", "limits", "tokens", "history", "scores", "done", "best_penalised", "best_score", "best_ids")
@@ -58,56 +60,69 @@ class BeamSearch:
         rows, beam, device = len(limits), cache.beam, limits.device
         self.model, self.cache, self.beam, self.alpha = model, cache, beam, alpha
         self.limits, self.forced_length = limits, forced_length
+        self.longest = int(limits.max()) + 1
+        self.never, self.step = torch.tensor(NEVER, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         self.number = torch.arange(rows, device=device)  # [r] the input row of each row still here
         self.tokens = torch.full((rows, beam), BOS, device=device)
-        self.history = torch.empty(rows, beam, 0, dtype=torch.int64, device=device)
-        self.scores = torch.full((rows, beam), -torch.inf, device=device)
+        self.history = torch.full((rows, beam, self.longest), EOS, device=device)  # EOS where nothing is said yet
+        self.scores = torch.full((rows, beam), -torch.inf, dtype=torch.float64, device=device)
         self.scores[:, 0] = 0.0  # one live hypothesis to begin with, or all would be the same
-        self.best_penalised = torch.full((rows,), -torch.inf, device=device)
-        self.best_score = torch.zeros(rows, device=device)
-        self.best_ids = torch.empty(rows, 0, dtype=torch.int64, device=device)
+        self.best_penalised = torch.full_like(self.scores[:, 0], -torch.inf)
+        self.best_score = torch.zeros_like(self.best_penalised)
+        self.best_ids = torch.full((rows, self.longest), EOS, device=device)
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
         self.results: dict[int, Hypothesis] = {}
-        self.halving = limits.is_cuda  # see `leave`
+        self.on_gpu = limits.is_cuda
 
     def run(self) -> list[Hypothesis]:
-        rows = len(self.number)
-        for step in range(int(self.limits.max()) + 1):
-            self.advance(step)
+        rows, advance = len(self.number), Replayed(self.advance, self.limits.device)
+        for step in range(self.longest):
+            if step == self.cache.room:
+                self.cache.enlarge()
+                advance.changed()
+            advance()
+            if self.beam > 1 and step % PRUNE_EVERY == PRUNE_EVERY - 1:
+                self.cache.prune()
+            if self.on_gpu and step % LOOK_EVERY != LOOK_EVERY - 1 and step + 1 < self.longest:
+                continue
+            here = len(self.number)
             if self.leave():
                 break
+            if len(self.number) < here:
+                advance.changed()
         return [self.results[row] for row in range(rows)]
 
-    def advance(self, step: int) -> None:
-        scores, hypothesis, token = self.candidates(step)
+    def advance(self) -> None:
+        """One token more for each hypothesis: all in place, nothing read back to the host."""
+        scores, hypothesis, token = self.candidates()
         ends = token == EOS
-        at_limit = step >= self.limits
-        self.finish(step, scores, hypothesis, ends, at_limit)
+        at_limit = self.step >= self.limits
+        self.finish(scores, hypothesis, ends, at_limit)
         # the best that do not end live on
-        self.scores, chosen = scores.masked_fill(ends, -torch.inf).topk(self.beam, dim=1)
+        best, chosen = scores.masked_fill(ends, -torch.inf).topk(self.beam, dim=1)
         parents = hypothesis.gather(1, chosen)
-        self.tokens = token.gather(1, chosen)
+        self.scores.copy_(best)
+        self.tokens.copy_(token.gather(1, chosen))
         self.cache.descend(parents)
-        if self.beam > 1 and step % PRUNE_EVERY == PRUNE_EVERY - 1:
-            self.cache.prune()
-        past = self.history.gather(1, parents[:, :, None].expand(-1, -1, step))
-        self.history = torch.cat([past, self.tokens[:, :, None]], dim=2)
+        past = self.history.gather(1, parents[:, :, None].expand_as(self.history))
+        self.history.copy_(past.index_copy_(2, self.step, self.tokens[:, :, None]))
         if self.beam == 1:  # greedy search ends with the first end
             overtaken = self.best_penalised > -torch.inf
         else:  # scores only fall, so a live hypothesis at best keeps its score up to the limit
             overtaken = self.best_penalised >= self.scores[:, 0] / length_penalty(self.limits + 1.0, self.alpha)
-        self.done |= at_limit | overtaken
+        self.done.logical_or_(at_limit | overtaken)
+        self.step.add_(1)
 
-    def candidates(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each row, best first: score, hypothesis and token, [r, 2 beam + beam].
 
         The last `beam` are the ends of every hypothesis, wherever they rank: a row at its limit must end.
         """
         logits = self.model.step(self.cache, self.tokens)
         logits = logits.float() if logits.dtype != torch.float64 else logits
-        logits[:, :, NEVER] = -torch.inf
+        logits.index_fill_(2, self.never, -torch.inf)
         if self.forced_length:
-            logits[:, :, EOS] = -torch.inf if step < self.forced_length else 1e4
+            logits[:, :, EOS] = torch.where(self.step < self.forced_length, -torch.inf, 1e4)
         normaliser = self.scores - torch.logsumexp(logits, dim=-1)  # [r, beam]
         width = min(2 * self.beam, logits.shape[2])
         top, token = logits.topk(width, dim=2)  # [r, beam, 2 beam]: no more can matter
@@ -121,32 +136,30 @@ class BeamSearch:
             torch.cat([token, torch.full_like(endings, EOS, dtype=torch.int64)], dim=1),
         )
 
-    def finish(self, step: int, scores: Tensor, hypothesis: Tensor, ends: Tensor, at_limit: Tensor) -> None:
+    def finish(self, scores: Tensor, hypothesis: Tensor, ends: Tensor, at_limit: Tensor) -> None:
         ranked = torch.arange(scores.shape[1], device=scores.device) < self.beam
         counts = ends & (ranked | at_limit[:, None])
         score, which = scores.masked_fill(~counts, -torch.inf).max(dim=1)
-        penalised = score / length_penalty(step + 1.0, self.alpha)
+        penalised = score / length_penalty(self.step + 1.0, self.alpha)
         better = (penalised > self.best_penalised) & ~self.done
         parent = hypothesis.gather(1, which[:, None])
-        ids = self.history.gather(1, parent[:, :, None].expand(-1, -1, step)).squeeze(1)
-        if self.best_ids.shape[1] < step:  # room for a longer one, filled with EOS
-            self.best_ids = torch.nn.functional.pad(self.best_ids, (0, step - self.best_ids.shape[1]), value=EOS)
-        self.best_ids = torch.where(better[:, None], ids, self.best_ids)
-        self.best_score = torch.where(better, score, self.best_score)
-        self.best_penalised = torch.where(better, penalised, self.best_penalised)
+        ids = self.history.gather(1, parent[:, :, None].expand(-1, -1, self.longest)).squeeze(1)
+        self.best_ids.copy_(torch.where(better[:, None], ids, self.best_ids))
+        self.best_score.copy_(torch.where(better, score, self.best_score))
+        self.best_penalised.copy_(torch.where(better, penalised, self.best_penalised))
 
     def leave(self) -> bool:
         """Go on with a smaller batch once enough rows are done to pay for the copy. True: all are done.
 
-        On a GPU every new shape costs more than it saves, so a batch is only ever halved there, and filled up
-        with rows that are done already.
+        On a GPU a step of another shape must be recorded anew, so a batch becomes a quarter there or stays, and is
+        filled up with rows that are done already.
         """
         size, live = len(self.done), int((~self.done).sum())
         if live:
-            halves = size
-            while halves >= 2 * max(live, SMALLEST):
-                halves //= 2
-            smaller = halves if self.halving else live
+            quarter = size
+            while quarter >= 4 * max(live, SMALLEST):
+                quarter //= 4
+            smaller = quarter if self.on_gpu else live
             if smaller * 8 > size * 7:
                 return False
         else:
@@ -321,8 +334,7 @@ def search(
     with many_shapes():
         memory = model.encode(batch, selection, bank)
         if config.sampling:
-            cache = model.begin(memory, 1, int(limits.max()) + 1)
-            return sample(model, cache, limits, config.temperature)
+            return sample(model, model.begin(memory, 1), limits, config.temperature)
         return BeamSearch(model, model.begin(memory, config.beam), limits, config.length_penalty).run()
 
 

@@ -130,24 +130,35 @@ class Growing:
 
 
 class Room(Growing):
-    """The same for a known number of steps, one position each, written at a place that the device counts.
+    """The same with room made beforehand, written at places that the device counts.
 
-    No tensor moves or grows, so a step can be recorded once and replayed.
+    Between two enlargements no tensor moves or grows, so a step can be recorded once and replayed.
     """
 
-    def __init__(self, place: Tensor, steps: int) -> None:
-        """place [1]: the step that is being made."""
+    def __init__(self, places: Tensor, room: int) -> None:
+        """places [beam]: where the step that is being made writes; room: for so many positions."""
         super().__init__()
-        self.place, self.steps = place, steps
+        self.places, self.room = places, room
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, H, 1, d/H] -> room for all keys and values; what lies beyond this step means nothing."""
+        """[R, H, beam, d/H] -> all the room; what lies behind this step means nothing."""
         if self.key is None or self.value is None:
-            shape = (*key.shape[:2], self.steps, key.shape[3])
-            self.key, self.value = key.new_zeros(shape), value.new_zeros(shape)
-        self.key.index_copy_(2, self.place, key)
-        self.value.index_copy_(2, self.place, value)
+            self.key, self.value = self._enlarged(None, key), self._enlarged(None, value)
+        self.key.index_copy_(2, self.places, key)
+        self.value.index_copy_(2, self.places, value)
         return self.key, self.value
+
+    def enlarge(self, room: int) -> None:
+        self.room = room
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self._enlarged(self.key, self.key), self._enlarged(self.value, self.value)
+
+    def _enlarged(self, old: Tensor | None, new: Tensor) -> Tensor:
+        rows, heads, _, size = new.shape
+        made = new.new_zeros(rows, heads, self.room, size)
+        if old is not None:
+            made[:, :, : old.shape[2]] = old
+        return made
 
 
 class Attention(nn.Module):

@@ -37,6 +37,11 @@ def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
     return row, ends - lengths - begins[:, row]
 
 
+def worth_packing(lengths: Ints, widths: Ints) -> bool:
+    """Whether rows hold so few things that choosing them pays: a row of many is nearly full in any order."""
+    return bool((lengths.sum(1) * (WINDOW // 8) > widths * lengths.shape[1]).any())
+
+
 def pack_rows(lengths: Ints, widths: Ints) -> Ints:
     """The row [m] of each of these things [k, m], chosen so that few positions of any side stay empty.
 

@@ -85,8 +85,9 @@ class OutOfTime(Exception):
 class Reproduction:
     """The work on one table."""
 
-    def __init__(self, path: Path, output: Path, minutes: float, command: str) -> None:
-        self.table, self.output, self.command = load_table(path), output, command
+    def __init__(self, path: Path, output: Path, minutes: float, command: str, scoring: bool = True) -> None:
+        self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
+        self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
         self.results: dict[str, dict[str, Any]] = {}  # by "name / seed"
         if output.with_suffix(".json").exists():
@@ -101,8 +102,12 @@ class Reproduction:
         try:
             for seed in seeds:
                 for row in self.table.rows:
-                    if seed in (row.seeds or self.table.seeds) and self.key(row.name, seed) not in self.results:
+                    if seed not in (row.seeds or self.table.seeds):
+                        continue
+                    if self.key(row.name, seed) not in self.results:
                         self.ensure(row.run, seed)
+                        self.translate(row, seed)
+                    if self.scoring and "scores" not in self.results[self.key(row.name, seed)]:
                         self.score(row, seed)
         except OutOfTime:
             print("the time is up; the same command goes on from here", flush=True)
@@ -157,33 +162,29 @@ class Reproduction:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise OutOfTime
 
-    def score(self, row: TableRow, seed: int) -> None:
-        """Translate the test set, score it, and compare it with the row's control of the same seed."""
+    def translate(self, row: TableRow, seed: int) -> None:
+        """Translate the test set with a row's run and selector."""
         self.look_at_the_clock()
         from dynctx.commands import changed, precision
         from dynctx.devices import pick_device
 
         config = self.config(row.run, seed)
         model = load_model(self.place(row.run, seed), pick_device(config.runtime.device))
-        pairs = read_held_out(config.data.folder, self.table.test)
+        sources = [source for source, _ in read_held_out(config.data.folder, self.table.test)]
         selector = model.choose(row.selector) if row.selector else model.selector
         decoding = changed(
             config.decoding, beam=self.table.beam, batch_sentences=1024 if model.device.type == "cuda" else 64
         )
         start = time.monotonic()
         with precision(model.device):
-            found, choices = translate_and_explain(model, [source for source, _ in pairs], decoding, selector)
+            found, choices = translate_and_explain(model, sources, decoding, selector)
         seconds = time.monotonic() - start
-        references = [target for _, target in pairs]
-        scores = score_documents(found, references, config.data.target_language or "en")
         sizes = [len(choice.selected) for chosen in choices for choice in chosen]
-        record: dict[str, Any] = {
+        self.results[self.key(row.name, seed)] = {
             "row": row.name,
             "seed": seed,
             "run": row.run,
             "selector": selector.name,
-            "scores": {score.name: round(score.value, 2) for score in scores},
-            "signatures": {score.name: score.signature for score in scores},
             "selected": round(sum(sizes) / max(1, len(sizes)), 3),
             "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),
             "seconds": round(seconds, 1),
@@ -192,15 +193,29 @@ class Reproduction:
             "dynctx": __version__,
             "translations": [list(document.sentences) for document in found],
         }
+        self.write()
+        print(f"{row.name}, seed {seed}: translated in {seconds:.1f} s", flush=True)
+
+    def score(self, row: TableRow, seed: int) -> None:
+        """Score a row's translations, and compare them with those of its control of the same seed."""
+        record, scores = self.results[self.key(row.name, seed)], self.scores(row.name, seed)
+        record["scores"] = {score.name: round(score.value, 2) for score in scores}
+        record["signatures"] = {score.name: score.signature for score in scores}
         if row.control:
-            control = self.results[self.key(row.control, seed)]
-            other = [Document(d.id, tuple(s)) for d, s in zip(found, control["translations"])]
-            baseline = score_documents(other, references, config.data.target_language or "en")
-            comparison = paired_bootstrap(scores[0], baseline[0])
+            comparison = paired_bootstrap(scores[0], self.scores(row.control, seed)[0])
             record["against"] = {"row": row.control, "delta": round(comparison.delta, 2), "p": comparison.p_value}
-        self.results[self.key(row.name, seed)] = record
         self.write()
         print(f"{row.name}, seed {seed}: " + ", ".join(f"{k} {v}" for k, v in record["scores"].items()), flush=True)
+
+    def scores(self, name: str, seed: int) -> list[bleu.Score]:
+        """BLEU first, which is what rows are compared by."""
+        key = self.key(name, seed)
+        if key not in self.known:
+            config = apply_overrides(load_config(self.table.config), self.table.settings)
+            references = [target for _, target in read_held_out(config.data.folder, self.table.test)]
+            found = [Document(d.id, tuple(s)) for d, s in zip(references, self.results[key]["translations"])]
+            self.known[key] = score_documents(found, references, config.data.target_language or "en")
+        return self.known[key]
 
     def write(self) -> None:
         self.output.parent.mkdir(parents=True, exist_ok=True)
@@ -212,21 +227,22 @@ class Reproduction:
 
     def markdown(self) -> str:
         lines = [f"# {self.table.title}", "", f"    {self.command}", ""]
-        names = next((list(record["scores"]) for record in self.results.values()), [])
+        scored = [record for record in self.results.values() if "scores" in record]
+        names = list(scored[0]["scores"]) if scored else []
         lines.append(f"| row | seed | {' | '.join(names)} | against its control | selected | none | updates | paper |")
         lines.append("|" + "---|" * (len(names) + 7))
         for row in self.table.rows:
             for seed in row.seeds or self.table.seeds:
                 record = self.results.get(self.key(row.name, seed))
-                if record is None:
+                if record is None or "scores" not in record:
                     continue
                 against = record.get("against")
                 compared = f"{against['delta']:+.2f} (p = {against['p']:.3f}, {against['row']})" if against else ""
                 cells = [row.name, str(seed), *(f"{record['scores'][name]:.2f}" for name in names), compared]
                 cells += [f"{record['selected']:.2f}", f"{record['empty']:.1%}", str(record["model"]["updates"])]
                 lines.append(f"| {' | '.join([*cells, '' if row.paper is None else f'{row.paper:.2f}'])} |")
-        record = next(iter(self.results.values()), None)
-        if record is not None:
+        if scored:
+            record = scored[0]
             lines += ["", f"Test set: {self.table.test}, beam {self.table.beam}. torch {record['torch']}.", ""]
             lines += [f"* {name}: `{signature}`" for name, signature in record["signatures"].items()]
         return "\n".join(lines) + "\n"
@@ -243,11 +259,11 @@ def score_documents(found: list[Document], references: list[Document], language:
     ]
 
 
-def reproduce(path: Path, output: Path | None, minutes: float) -> bool:
+def reproduce(path: Path, output: Path | None, minutes: float, scoring: bool = True) -> bool:
     table = load_table(path)
     config = load_config(table.config)
     place = output or Path("results") / Path(config.data.folder).name / path.stem
     command = f"dynctx reproduce {path}" + (f" --output {output}" if output else "")
     find = [row.run for row in table.rows]
     print(f"{table.title}: {len(table.rows)} rows of {len(set(find))} runs", flush=True)
-    return Reproduction(path, place, minutes, command).run()
+    return Reproduction(path, place, minutes, command, scoring).run()

@@ -204,7 +204,7 @@ class ReinforceRecipe(TranslationRecipe):
             limits = batch.plan.lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
             memory = self.translator.encode(batch, self.gatherer.to_device(chosen))
             longest = int(limits.max())
-            cache = self.translator.begin(memory, 1, longest + 1)
+            cache = self.translator.begin(memory, 1)
             temperature = own.temperature if own.generation == "sample" else 0.0
             found = draw(self.translator, cache, self.gatherer.to_device(limits), temperature, longest=longest)
         return found.tokens, found.lengths.cpu().numpy()

@@ -264,6 +264,6 @@ def drafts_of(base: SentNmt, batch: Batch, limits: Ints, temperature: float = 0.
     longest = int(limits.max())
     with quiet(base), torch.compiler.set_stance("force_eager"):
         memory = sentence_memory(batch, base.encode(batch))
-        cache = base.begin(memory, 1, longest + 1)
+        cache = base.begin(memory, 1)
         drawn = draw(base, cache, batch.origin.to_device(limits), temperature, longest=longest)
     return drawn.tokens, limits + 1, drawn.lengths

@@ -1,18 +1,13 @@
-"""Translations drawn at random from a model, or by taking the likeliest token each time.
-
-On a GPU a step of the decoder is a few hundred small kernels, and starting them takes several times as long as their
-work. Here nothing changes its place from step to step, so the second step is recorded as a CUDA graph and all later
-ones are replays of it.
-"""
+"""Translations drawn at random from a model, or by taking the likeliest token each time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dynctx.replay import Replayed
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
 
@@ -40,16 +35,13 @@ class Sampler:
         self.drawn = torch.full((rows, longest), EOS, device=device)
         self.score = torch.zeros(rows, device=device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.never: Tensor | None = None  # [V]
+        self.never = torch.tensor(NEVER, device=device)
         self.uniform = torch.empty(0)  # [r, L] the random numbers of all steps
 
     def advance(self) -> None:
         """One token more for each row: all in place, nothing read back to the host."""
         logits = self.model.step(self.cache, self.tokens)[:, 0].float()  # [r, V]
-        if self.never is None:
-            self.never = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
-            self.never[NEVER] = True
-        logits = logits.masked_fill(self.never, -torch.inf)
+        logits = logits.index_fill(1, self.never, -torch.inf)
         if self.temperature:
             # where a number drawn from [0, total) falls among the summed-up probabilities
             summed = (logits / self.temperature).softmax(dim=-1).cumsum(dim=1)
@@ -93,12 +85,13 @@ def draw(
         going.uniform = torch.empty(len(limits), 0, device=limits.device)
     left = torch.arange(len(limits), device=limits.device)  # the rows still here
     tokens, score = going.drawn.clone(), going.score.clone()
-    advance: Callable[[], None] = going.advance
+    advance = Replayed(going.advance, limits.device)
     for step in range(longest):
+        if step == cache.room:
+            cache.enlarge()
+            advance.changed()
         advance()
-        if step + 1 == longest:
-            break
-        if step % LOOK_EVERY == LOOK_EVERY - 1:
+        if step % LOOK_EVERY == LOOK_EVERY - 1 and step + 1 < longest:
             alive = int((~going.ended).sum())
             if not alive:
                 break
@@ -107,27 +100,6 @@ def draw(
                 kept = torch.nonzero(~going.ended).squeeze(1)
                 left = left[kept]
                 going.keep(kept)
-                advance = going.advance
-                continue
-        if limits.is_cuda and advance == going.advance and longest - step > 3:
-            advance = record(going.advance)
+                advance.changed()
     tokens[left], score[left] = going.drawn, going.score
     return Drawn(tokens, (tokens != EOS).sum(dim=1) + 1, score)
-
-
-_last: list[torch.cuda.CUDAGraph] = []  # the graph recorded last: its memory serves the next one
-
-
-def record(work: Callable[[], None]) -> Callable[[], None]:
-    """The work, which must have been done once already, as a CUDA graph to be replayed."""
-    graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    beside = torch.cuda.Stream()
-    beside.wait_stream(here)
-    with torch.cuda.stream(beside):
-        # not torch.cuda.graph: it empties the allocator's cache first, which takes longer than all that is saved
-        graph.capture_begin(pool=_last[0].pool() if _last else None, capture_error_mode="thread_local")
-        work()
-        graph.capture_end()
-    here.wait_stream(beside)
-    _last[:] = [graph]
-    return graph.replay

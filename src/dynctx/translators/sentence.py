@@ -66,6 +66,7 @@ class Cache:
     grown: list[Growing]  # one a layer
     ancestors: Tensor  # [R, beam, keys so far]
     step: int = 0
+    room: int = -1  # steps that there is room for; this one makes room as it goes
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
         """One more position for the tokens [R, beam]: where they stand, what they see [R, 1, beam, keys], the reach."""
@@ -91,6 +92,9 @@ class Cache:
         for grown in self.grown:
             grown.pick(kept)
 
+    def enlarge(self) -> None:
+        """Make room for more steps, where room is made beforehand."""
+
     def keep(self, rows: Tensor) -> None:
         """Go on with these sentences only."""
         self.attended = self.attended.rows(rows)
@@ -100,20 +104,37 @@ class Cache:
 
 
 class FixedCache(Cache):
-    """One hypothesis a sentence and a known number of steps, counted on the device: every step does the same work in
-    the same place (`dynctx.translators.sampling` replays it)."""
+    """A cache with room for some steps, counted on the device: every step does the same work in the same place, until
+    the room is used up and must be enlarged. `dynctx.replay` makes use of it."""
 
-    def __init__(self, attended: Attended, layers: int, steps: int) -> None:
-        device = attended.memory_mask.device
+    def __init__(self, beam: int, attended: Attended, layers: int, room: int = 32) -> None:
+        device, rows = attended.memory_mask.device, len(attended.memory_mask)
         self.place = torch.full((1,), -1, device=device)
-        self.steps = torch.arange(steps, device=device)
-        rooms: list[Growing] = [Room(self.place, steps) for _ in range(layers)]
-        super().__init__(1, attended, rooms, torch.empty(len(attended.memory_mask), 1, 0, device=device))
+        self.slots = torch.arange(-beam, 0, device=device)  # [beam] where the keys of this step lie
+        self.itself = torch.eye(beam, dtype=torch.bool, device=device)
+        rooms: list[Growing] = [Room(self.slots, room * beam) for _ in range(layers)]
+        ancestors = torch.zeros(rows, beam, room * beam, dtype=torch.bool, device=device)
+        super().__init__(beam, attended, rooms, ancestors, room=room)
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
         self.place.add_(1)
-        seen = (self.steps <= self.place).expand(len(tokens), 1, 1, -1)
-        return self.place.expand_as(tokens), seen, len(self.steps)
+        self.slots.add_(self.beam)
+        self.ancestors.index_copy_(2, self.slots, self.itself.expand(len(tokens), -1, -1))
+        return self.place.expand_as(tokens), self.ancestors[:, None], self.room
+
+    def descend(self, parents: Tensor) -> None:
+        index = parents[:, :, None].expand(-1, -1, self.ancestors.shape[2])
+        self.ancestors.copy_(self.ancestors.gather(1, index))
+
+    def prune(self) -> None:
+        """Nothing may move."""
+
+    def enlarge(self) -> None:
+        """Room for twice as many steps."""
+        self.room *= 2
+        self.ancestors = torch.cat([self.ancestors, torch.zeros_like(self.ancestors)], dim=2)
+        for grown in cast(list[Room], self.grown):
+            grown.enlarge(self.room * self.beam)
 
 
 class SentNmt(nn.Module):
@@ -219,10 +240,10 @@ class SentNmt(nn.Module):
         """From the last layer to the states that predict."""
         return self.decoder_norm(x)
 
-    def begin(self, memory: Memory, beam: int, steps: int = 0) -> Cache:
-        """Start a search; the memory must hold one sentence a row. `steps`: room for so many, and no more."""
-        if steps:
-            return FixedCache(self.attend_to(memory, None), len(self.decoder_layers()), steps)
+    def begin(self, memory: Memory, beam: int) -> Cache:
+        """Start a search; the memory must hold one sentence a row. On a GPU its steps can be replayed."""
+        if memory.states.is_cuda:
+            return FixedCache(beam, self.attend_to(memory, None), len(self.decoder_layers()))
         ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
         return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
 

@@ -1,0 +1,51 @@
+"""Doing the same step many times, on a GPU as replays of one CUDA graph.
+
+A step of a decoder is a few hundred small kernels, and starting them takes several times as long as their work. A step
+that changes nothing but the contents of tensors, and reads nothing back to the host, is recorded when it has been made
+once, and all later ones are replays of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+class Replayed:
+    """A step to be called again and again; `changed` says that its tensors are other ones from now on."""
+
+    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
+        self.work, self.on_gpu = work, device.type == "cuda"
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.made = 0  # steps since the tensors changed
+
+    def __call__(self) -> None:
+        if self.on_gpu and self.made == 1:
+            self.graph = record(self.work)
+        self.made += 1
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.work()
+
+    def changed(self) -> None:
+        self.graph, self.made = None, 0
+
+
+_last: list[torch.cuda.CUDAGraph] = []  # the graph recorded last: its memory serves the next one
+
+
+def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """The work, which must have been done once already, as a CUDA graph. It is not done now."""
+    graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    beside = torch.cuda.Stream()
+    beside.wait_stream(here)
+    with torch.cuda.stream(beside):
+        # not torch.cuda.graph: it empties the allocator's cache first, which takes longer than all that is saved
+        graph.capture_begin(pool=_last[0].pool() if _last else None, capture_error_mode="thread_local")
+        work()
+        graph.capture_end()
+    here.wait_stream(beside)
+    _last[:] = [graph]
+    return graph
