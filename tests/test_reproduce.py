@@ -62,8 +62,9 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     assert list(content["rows"]) == ["SentNmt / 1", "TDNMT full / 1", "TDNMT labels / 1"]
     pairs = read_held_out(changed(tiny_config, tmp_path).data.folder, "news")
     references = [sentence for _, target in pairs for sentence in target.sentences]
-    for row in content["rows"].values():
-        lines = [sentence for document in row["translations"] for sentence in document]
+    said = json.loads((tmp_path / "out" / "table.translations.json").read_text())["rows"]
+    for key, row in content["rows"].items():
+        lines = [sentence for document in said[key] for sentence in document]
         assert row["scores"]["BLEU"] == round(corpus_bleu(lines, [references], language="de").value, 2)
     full, labels = content["rows"]["TDNMT full / 1"], content["rows"]["TDNMT labels / 1"]
     assert full["against"]["row"] == "SentNmt" and labels["against"]["row"] == "TDNMT full"

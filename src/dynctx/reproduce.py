@@ -2,7 +2,8 @@
 
 A table is a YAML file: runs that start from one another, and rows that score a run with a selector beside a control.
 Runs and rows are worked off in order, for one seed after the other. What is finished is kept and not done again, so
-the same command goes on where it was stopped, here or on another machine that has the `runs` and the results.
+the same command goes on where it was stopped, here or on another machine that has the `runs` and the results, with the
+translations that lie beside them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from dynctx.files import atomic_write
 from dynctx.model_folder import load_model
 from dynctx.pipeline import translate_and_explain
 from dynctx.prepare import read_held_out
+
+TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on
 
 
 @dataclass
@@ -89,12 +92,17 @@ class Reproduction:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
-        self.results: dict[str, dict[str, Any]] = {}  # by "name / seed"
-        if output.with_suffix(".json").exists():
-            try:
-                self.results = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))["rows"]
-            except (KeyError, TypeError, ValueError):
-                raise DynctxError(f"{at(output.with_suffix('.json'))}: damaged; remove it to begin again") from None
+        self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
+        self.said: dict[str, list[list[str]]] = self.read(TRANSLATIONS)  # the translations, by the same
+
+    def read(self, suffix: str) -> dict[str, Any]:
+        place = self.output.with_suffix(suffix)
+        if not place.exists():
+            return {}
+        try:
+            return dict(json.loads(place.read_text(encoding="utf-8"))["rows"])
+        except (KeyError, TypeError, ValueError):
+            raise DynctxError(f"{at(place)}: damaged; remove it to begin again") from None
 
     def run(self) -> bool:
         """True when the whole table is there."""
@@ -165,6 +173,7 @@ class Reproduction:
     def translate(self, row: TableRow, seed: int) -> None:
         """Translate the test set with a row's run and selector."""
         self.look_at_the_clock()
+        self.output.parent.mkdir(parents=True, exist_ok=True)
         from dynctx.commands import changed, precision
         from dynctx.devices import pick_device
 
@@ -191,8 +200,10 @@ class Reproduction:
             "model": {key: model.about.get(key) for key in ("updates", "best_update", "minutes", "versions")},
             "torch": torch.__version__,
             "dynctx": __version__,
-            "translations": [list(document.sentences) for document in found],
         }
+        self.said[self.key(row.name, seed)] = [list(document.sentences) for document in found]
+        with atomic_write(self.output.with_suffix(TRANSLATIONS)) as file:
+            json.dump({"rows": self.said}, file, ensure_ascii=False)
         self.write()
         print(f"{row.name}, seed {seed}: translated in {seconds:.1f} s", flush=True)
 
@@ -209,11 +220,15 @@ class Reproduction:
 
     def scores(self, name: str, seed: int) -> list[bleu.Score]:
         """BLEU first, which is what rows are compared by."""
-        key = self.key(name, seed)
+        key, place = self.key(name, seed), self.output.with_suffix(TRANSLATIONS)
+        if key not in self.said:
+            raise DynctxError(
+                f"{at(place)}: lacks the translations of row {name!r}, seed {seed}; bring them, or begin anew"
+            )
         if key not in self.known:
             config = apply_overrides(load_config(self.table.config), self.table.settings)
             references = [target for _, target in read_held_out(config.data.folder, self.table.test)]
-            found = [Document(d.id, tuple(s)) for d, s in zip(references, self.results[key]["translations"])]
+            found = [Document(d.id, tuple(s)) for d, s in zip(references, self.said[key])]
             self.known[key] = score_documents(found, references, config.data.target_language or "en")
         return self.known[key]
 
