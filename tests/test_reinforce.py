@@ -19,7 +19,7 @@ from dynctx.model_folder import load_model, load_weights
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.scoring import Scores, score
 from dynctx.training.loop import Training
-from dynctx.training.reinforce import Outcome, ReinforceRecipe, thinned
+from dynctx.training.reinforce import Outcome, ReinforceRecipe
 from dynctx.training.scorer import ScorerRecipe
 
 pytest_plugins = ("tiny_fixtures",)
@@ -245,17 +245,23 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
     assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_fewer_translations_weigh_more() -> None:
-    """Half of the three with an advantage are 1.5 of them: chances 1.5 * |A| / 0.8, the largest is always there."""
-    advantage = torch.tensor([0.6, 0.0, -0.15, 0.05])
-    torch.manual_seed(1)
-    draws = torch.stack([thinned(advantage, 0.5) for _ in range(20_000)])
-    assert torch.equal(draws[:, 0], torch.full((20_000,), 0.6)) and not draws[:, 1].any()
-    torch.testing.assert_close(draws[:, 2].unique(), torch.tensor([-0.15 / (1.5 * 0.15 / 0.8), 0.0]))
-    torch.testing.assert_close((draws != 0).float().mean(0), torch.tensor([1, 0, 0.28125, 0.09375]), rtol=0, atol=0.01)
-    torch.testing.assert_close(draws.mean(0), advantage, rtol=0, atol=0.01)  # what is expected stays the same
-    assert torch.equal(thinned(advantage, 1.0), advantage) and not thinned(advantage, 0.0).any()
-    assert not thinned(torch.zeros(3), 0.5).any()
+def test_fewer_translations_weigh_more(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a quarter of the batches with four times the weight: what is expected stays the same."""
+    sentences, drawn = np.array([8, 9]), np.array([[True, False], [True, True]])
+    outcome = Outcome(torch.zeros(()), drawn, torch.tensor([0.5, -0.25]), {})
+    losses: dict[float, list[float]] = {}
+    for share in (0.25, 1.0):
+        settings = ("reinforce.alpha=0.5", f"reinforce.generated={share}", "model.dropout=0")
+        recipe = recipe_of(tiny_config, stages, *settings)
+        monkeypatch.setattr(recipe, "generate", lambda *_: (torch.tensor([[9, 8, 2], [7, 2, 2]]), np.array([3, 2])))
+        torch.manual_seed(1)
+        losses[share] = [recipe.translate(sentences, outcome)[0].item() for _ in range(200)]
+    (always,) = set(losses[1.0])
+    never, rare = sorted(set(losses[0.25]))  # alpha * MLE alone is less or more, as A has it
+    plain = never if losses[0.25].count(never) > 100 else rare
+    often = max(never, rare, key=lambda value: abs(value - plain))
+    assert often - plain == pytest.approx(4 * (always - plain), rel=1e-4)
+    assert 30 < losses[0.25].count(often) < 70
 
 
 def test_a_run_that_is_stopped_ends_bit_for_bit_as_if_not(

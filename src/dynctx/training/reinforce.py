@@ -176,10 +176,15 @@ class ReinforceRecipe(TranslationRecipe):
     # the translator
 
     def translate(self, sentences: Ints, outcome: Outcome) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)); what is encoded serves both."""
+        """alpha * MLE(Y | X, Z^) + (1 - alpha) * (-A log P(Y^ | X, Z^)); what is encoded serves both.
+
+        The second part is worked out in a share of the batches only, and weighs as much more in these.
+        """
         alpha, output = self.config.reinforce.alpha, self.translator.output.weight
-        weights = thinned(outcome.advantage.cpu(), self.config.reinforce.generated if alpha < 1 else 0.0)
-        rows = np.flatnonzero(weights.numpy())
+        share = self.config.reinforce.generated if alpha < 1 else 0.0
+        # one draw for the batch, on the host: to generate at all costs more than to generate for every row
+        generates = float(torch.rand(())) < share
+        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if generates else np.zeros(0, np.int64)
         if len(rows):
             generated = self.generate(sentences[rows], outcome.drawn[rows])
         (plan,), shape = plan_pairs(self.gatherer, sentences, outcome.drawn, batch_tokens=2**40)
@@ -190,8 +195,7 @@ class ReinforceRecipe(TranslationRecipe):
         if len(rows):
             own = retargeted(batch, rows, *generated)
             states, owner = self.translator.decode(memory, own), own.target.sentence
-            advantage = self.gatherer.to_device(weights.numpy())
-            weight = torch.where(owner >= 0, advantage[owner.clamp(min=0)], 0.0)
+            weight = torch.where(owner >= 0, outcome.advantage[owner.clamp(min=0)] / share, 0.0)
             loss = loss + (1 - alpha) * smoothed_cross_entropy(states, output, own.target.ids, weight, 0.0, self.head)
         share = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
         return loss, {"generated": share}
@@ -231,15 +235,6 @@ class ReinforceRecipe(TranslationRecipe):
             "as_initial": mean(same, there[:, 0]),
             "entropy": mean(entropy, some),
         }
-
-
-def thinned(advantage: Tensor, share: float) -> Tensor:
-    """[n] the advantages of about this share of the rows that have one, drawn in proportion to its size and weighed up
-    by how seldom they are drawn, so that what is expected stays the same; 0 for the others."""
-    size = advantage.abs()
-    wanted = share * (size > 0).sum()
-    chance = (wanted * size / size.sum().clamp(min=1e-20)).clamp(max=1.0) if share < 1 else (size > 0).float()
-    return torch.where(torch.rand(len(advantage)) < chance, advantage / chance.clamp(min=1e-20), 0.0)
 
 
 def mean(values: Tensor, where: Tensor) -> Tensor:
