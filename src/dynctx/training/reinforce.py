@@ -197,8 +197,8 @@ class ReinforceRecipe(TranslationRecipe):
             states, owner = self.translator.decode(memory, own), own.target.sentence
             weight = torch.where(owner >= 0, outcome.advantage[owner.clamp(min=0)] / share, 0.0)
             loss = loss + (1 - alpha) * smoothed_cross_entropy(states, output, own.target.ids, weight, 0.0, self.head)
-        share = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
-        return loss, {"generated": share}
+        counts = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
+        return loss, {"generated": counts}
 
     def generate(self, sentences: Ints, chosen: Chosen) -> tuple[Tensor, Ints]:
         """Y^ of each sentence [m, L], with EOS, and their lengths: a draw with this context, or the best guess."""
