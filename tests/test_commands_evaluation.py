@@ -134,6 +134,9 @@ def test_oracle(model: Path, data: Path, run: Run) -> None:
     )
     assert content["sentences"] == 10 and content["ways"][-1]["name"] == "oracle"
     assert all(way["gain"] >= 0 for way in content["ways"])
+    luck = succeeded(run("oracle", model, "news", "--data", data, "--context", "other document", "--sentences", "5"))
+    assert luck.startswith("5 sentences") and luck != text
+    assert "expected true, shuffled" in refused(run("oracle", model, "news", "--data", data, "--context", "x"))
     assert "expected reward or bleu" in refused(run("oracle", model, "news", "--data", data, "--criterion", "x"))
     assert "no such prepared split" in refused(run("oracle", model, "nope", "--data", data))
 

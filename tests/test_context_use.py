@@ -8,7 +8,15 @@ from tiny_models import PAIRS, SCOPE, tiny_model
 
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
-from dynctx.evaluation.context_use import CONDITIONS, changed_store, context_use, cxmi, information, to_text
+from dynctx.evaluation.context_use import (
+    CONDITIONS,
+    changed_store,
+    context_use,
+    cxmi,
+    in_other_context,
+    information,
+    to_text,
+)
 from dynctx.evaluation.split import Split
 from dynctx.selection.scoring import Scores
 from dynctx.selection.strategies import parse_selector
@@ -146,3 +154,21 @@ def test_under_each_condition() -> None:
         *("condition", "bleu", "cxmi", "cxmi_per_token", "delta", "p_value", "delta_interval")
     }
     assert to_text(list(uses.values())).count("\n") == 4
+
+
+def test_some_sentences_in_other_context() -> None:
+    """Each asked for once, last in a document of its own with its own reference, after as many others as before."""
+    split = Split(tiny_model("tdnmt"), NUMBERED)
+    asked = np.array([2, 7, 8, 15])
+    found, numbers = in_other_context(split, asked, "other document")
+    assert [found.sources[n] for n in numbers] == [split.sources[n] for n in asked]
+    assert [found.references[n] for n in numbers] == [split.references[n] for n in asked]
+    assert np.diff(found.starts).tolist() == [1 + min(SCOPE, n % 8) for n in asked.tolist()]
+    for place, number in enumerate(asked.tolist()):
+        before = found.sources[found.starts[place] : numbers[place]]
+        own = "a" if number < 8 else "t"
+        assert all(not line.startswith(own) for line in before), before
+    same, numbers = in_other_context(split, asked, "true")
+    for place, number in enumerate(asked.tolist()):
+        before = same.sources[same.starts[place] : numbers[place]]
+        assert before == split.sources[number - min(SCOPE, number % 8) : number]

@@ -68,6 +68,9 @@ def oracle(
     beam: Beam = None,
     selector: SelectorName = None,
     seed: Annotated[int, typer.Option(help="Of the draw of sentences.")] = 1,
+    context: Annotated[
+        str, typer.Option(help="true; shuffled or other document: what of the gain is luck, not knowledge.")
+    ] = "true",
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
@@ -76,7 +79,7 @@ def oracle(
 
     from dynctx.commands_evaluation import run_oracle
 
-    found = run_oracle(model, split, data, criterion, sentences, beam, selector, seed, device)
+    found = run_oracle(model, split, data, criterion, sentences, beam, selector, seed, context, device)
     print(json.dumps(found.to_json(), indent=1) if as_json else found.to_text())
 
 

@@ -96,14 +96,21 @@ def run_oracle(
     beam: int | None,
     selector: str | None,
     seed: int,
+    context: str,
     device: str,
 ) -> oracle.OracleReport:
+    if context not in ("true", "shuffled", "other document"):
+        raise DynctxError(f"context {context!r}: expected true, shuffled or other document")
     if criterion not in ("reward", "bleu"):
         raise DynctxError(f"criterion {criterion!r}: expected reward or bleu")
     model = load(folder, device)
     own = selector_of(model, selector)
     texts = Split(model, held_out(model, split, data))
     chosen = some_of(texts.scorable, sentences, seed)
+    if context != "true":
+        texts, chosen = using.in_other_context(
+            texts, chosen, "shuffled" if context == "shuffled" else "other document", seed
+        )
     decoding = changed(model.config.decoding, beam=beam)
     total = len(chosen) * 2**model.translator.scope
     with bar(total) as advance, precision(model.device):

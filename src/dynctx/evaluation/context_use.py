@@ -19,6 +19,7 @@ from dynctx.batches import Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import translate
+from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.significance import Comparison, paired_bootstrap
@@ -65,23 +66,44 @@ def changed_store(split: Split, condition: Condition, seed: int = 1) -> tuple[Ga
     itself nor its own context while there are enough others. "other document": consecutive sentences of another one.
     """
     scope = split.gatherer.scope
-    sizes = np.diff(split.starts)
-    if condition == "other document" and (sizes > 0).sum() < 2:
+    store = TokenStore.from_ids(_changed(split.encoded, scope, condition, seed))
+    return Gatherer(store, scope, split.gatherer.device), store.documents[1:] - 1
+
+
+def _changed(
+    documents: list[list[Any]], scope: int, condition: Condition, seed: int, wanted: set[int] | None = None
+) -> list[list[Any]]:
+    """For each sentence (of those wanted, by their number) the sentences before it under the condition, and itself."""
+    if condition == "other document" and sum(1 for document in documents if document) < 2:
         raise DynctxError("context of another document: the test set has one document only")
     rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
-    documents: list[list[Any]] = []
-    for number, document in enumerate(split.encoded):
+    found: list[list[Any]] = []
+    seen = 0
+    for number, document in enumerate(documents):
         for place, pair in enumerate(document):
+            seen += 1
+            if wanted is not None and seen - 1 not in wanted:
+                continue
             count = min(scope, place)
             if condition == "shuffled":
                 context = [document[i] for i in _elsewhere(rng, len(document), place, count)]
             elif condition == "other document":
-                context = _piece(rng, split.encoded, number, count)
+                context = _piece(rng, documents, number, count)
             else:
                 context = document[place - count : place]
-            documents.append([*context, pair])
-    store = TokenStore.from_ids(documents)
-    return Gatherer(store, scope, split.gatherer.device), store.documents[1:] - 1
+            found.append([*context, pair])
+    return found
+
+
+def in_other_context(split: Split, sentences: Ints, condition: Condition, seed: int = 1) -> tuple[Split, Ints]:
+    """A split in which each of these sentences [n] is the last of a document of its own, after other sentences; and
+    their numbers in it. The conditions are those of `changed_store`."""
+    pairs = list(zip(split.sources, split.references))
+    documents = [pairs[a:b] for a, b in zip(split.starts, split.starts[1:])]
+    made = _changed(documents, split.gatherer.scope, condition, seed, set(sentences.tolist()))
+    sides = [tuple(Document(str(n), tuple(pair[k] for pair in d)) for k in (0, 1)) for n, d in enumerate(made)]
+    found = Split(split.model, [(source, target) for source, target in sides])
+    return found, found.starts[1:] - 1
 
 
 def _elsewhere(rng: np.random.Generator, size: int, place: int, count: int) -> list[int]:
