@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dynctx.batches import Gatherer, Shape, plan_pairs, retargeted
+from dynctx.batches import Gatherer, plan_pairs, retargeted
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
 from dynctx.selection.policy import subsets
@@ -69,27 +69,22 @@ def test_what_is_not_chosen_need_not_be_there(kind: str) -> None:
     real = full.target.sentence >= 0
     torch.testing.assert_close(found[real], wanted[real], rtol=0, atol=1e-10)
 
-    plans, shape = plan_pairs(GATHERER, sentences, chosen, batch_tokens=200)
-    assert len(plans) > 1
-    first = 0
-    for plan in plans:
-        batch = GATHERER.gather(plan, shape)
-        assert plan.chosen is not None
-        packed = model.output(model.decode(model.encode(batch, torch.from_numpy(plan.chosen)), batch))
-        for number in range(len(plan.sentences)):
-            mine = packed[batch.target.sentence == number]
-            torch.testing.assert_close(mine, wanted[first + number, : len(mine)], rtol=0, atol=1e-10)
-        first += len(plan.sentences)
-    assert first == len(sentences)
+    order, plan, shape = plan_pairs(GATHERER, sentences, chosen)
+    assert sorted(order.tolist()) == list(range(len(sentences))) and shape.rows > 1
+    assert np.array_equal(plan.sentences, sentences[order]) and np.array_equal(plan.chosen, chosen[order])
+    batch = GATHERER.gather(plan, shape)
+    packed = model.output(model.decode(model.encode(batch, selection[order]), batch))
+    for number, place in enumerate(order.tolist()):
+        mine = packed[batch.target.sentence == number]
+        torch.testing.assert_close(mine, wanted[place, : len(mine)], rtol=0, atol=1e-10)
 
 
 def test_plans_bring_only_what_is_chosen() -> None:
     """Sentence 4 with the candidates at distance 1 and 3: 12 EOS, and EOS alone of the empty line, oldest first."""
     chosen = np.array([[True, False, True], [False, False, False]])
-    plans, shape = plan_pairs(GATHERER, np.array([4, 4]), chosen, batch_tokens=1000)
-    assert len(plans) == 1 and isinstance(shape, Shape)
-    context = GATHERER.gather(plans[0], shape).context
-    assert context is not None
+    order, plan, shape = plan_pairs(GATHERER, np.array([4, 4]), chosen)
+    context = GATHERER.gather(plan, shape).context
+    assert context is not None and order.tolist() == [0, 1]
     eos = STORE.source_ids(1)[0]
     assert context.ids[context.sentence == 0].tolist() == [eos, 12, eos]
     assert context.slot[context.sentence == 0].tolist() == [2, 0, 0]
@@ -102,7 +97,9 @@ def test_other_targets_for_some_sentences() -> None:
     """What was encoded serves them too, and each is scored as in a corpus that has it as its target."""
     model = model_of("tdnmt").eval()
     sentences, chosen = np.array([2, 3, 4, 6]), np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], np.bool_)
-    (plan,), shape = plan_pairs(GATHERER, sentences, chosen, batch_tokens=10**6)
+    order, plan, shape = plan_pairs(GATHERER, sentences, chosen)
+    sentences, chosen = sentences[order], chosen[order]
+    assert sentences[[0, 2, 3]].tolist() == [2, 4, 6]
     batch = GATHERER.gather(plan, shape)
     memory = model.encode(batch, torch.from_numpy(chosen))
     texts = {0: [25, 26, 27, EOS], 2: [28, EOS], 3: [20, 20, 20, 20, 20, EOS]}

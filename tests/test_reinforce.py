@@ -216,13 +216,15 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
     sentences = np.array([8, 9, 10])
     drawn = np.array([[True, False], [True, True], [False, False]])
     advantage = torch.tensor([0.5, 0.0, -0.25])
-    texts = [[9, 8, 2], [7, 2]]  # of the two whose advantage is not 0
+    texts = {8: [9, 8, 2], 10: [7, 2, 2]}  # of the two whose advantage is not 0
     asked: list[list[int]] = []
 
     def generate(numbers: np.ndarray, chosen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
-        asked.append(numbers.tolist())
-        assert chosen.tolist() == [[True, False], [False, False]]
-        return torch.tensor([[9, 8, 2], [7, 2, 2]]), np.array([3, 2])
+        asked.append(sorted(numbers.tolist()))
+        assert dict(zip(numbers.tolist(), chosen.tolist())) == {8: [True, False], 10: [False, False]}
+        return torch.tensor([texts[n] for n in numbers.tolist()]), np.array(
+            [{8: 3, 10: 2}[n] for n in numbers.tolist()]
+        )
 
     monkeypatch.setattr(recipe, "generate", generate)
     loss, logs = recipe.translate(sentences, Outcome(torch.zeros(()), drawn, advantage, {}))
@@ -241,7 +243,7 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
         return -float(table[real].gather(1, wanted[:, None]).sum())
 
     expected = 0.75 * sum(nll(sentence, chosen, None) for sentence, chosen in zip(sentences.tolist(), drawn))
-    expected += 0.25 * (0.5 * nll(8, drawn[0], texts[0]) - 0.25 * nll(10, drawn[2], texts[1]))
+    expected += 0.25 * (0.5 * nll(8, drawn[0], [9, 8, 2]) - 0.25 * nll(10, drawn[2], [7, 2]))
     assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dynctx.corpus import Ints, TokenStore
 from dynctx.errors import DynctxError
-from dynctx.packing import fill_rows, offsets_in_rows, pack_rows, worth_packing
+from dynctx.packing import fill_rows, offsets_in_rows, pack
 from dynctx.subwords import BOS, EOS, PAD
 
 
@@ -364,15 +364,12 @@ def plan_epoch(
     rng = np.random.default_rng([seed, epoch])
     widths = np.array([shape.source, shape.target, shape.context])
     order = rng.permutation(np.flatnonzero(usable)) if run_length == 1 else _runs(usable, run_length, documents, rng)
-    laid = lengths[:, order]
-    if run_length == 1 and worth_packing(laid, widths):
-        row = pack_rows(laid, widths)
-        row = rng.permutation(int(row.max()) + 1)[row]  # or the last rows of a window would be alike
-        by_row = np.argsort(row, kind="stable")
-        order, row, laid = order[by_row], row[by_row], laid[:, by_row]
-        offsets = np.stack([offsets_in_rows(row, side) for side in laid])
+    if run_length == 1:
+        packed, row, offsets = pack(lengths[:, order], widths, rng)
+        order = order[packed]
     else:
-        row, offsets = fill_rows(laid, widths)
+        row, offsets = fill_rows(lengths[:, order], widths)
+    laid = lengths[:, order]
     firsts = np.searchsorted(row, np.arange(0, int(row[-1]) + 1, shape.rows))  # where each batch begins
     plans = [
         Plan(order[a:b], row[a:b] - row[a], offsets[:, a:b], laid[:, a:b])
@@ -382,24 +379,17 @@ def plan_epoch(
     return plans
 
 
-def plan_pairs(
-    gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_], batch_tokens: int
-) -> tuple[list[Plan], Shape]:
-    """Sentences [m], each with its own choice of context [m, scope], packed in their order into batches of one shape.
+def plan_pairs(gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_]) -> tuple[Ints, Plan, Shape]:
+    """Sentences [m], each with its own choice of context [m, scope], packed into one batch: their order [m], and how.
 
     A sentence may come many times, with another context each time.
     """
     lengths = gatherer.lengths_of(sentences, chosen)
-    shape = choose_shape(lengths, np.ones(len(sentences), np.bool_), batch_tokens, multiple=32)
-    row, offsets = fill_rows(lengths, np.array([shape.source, shape.target, shape.context]))
-    used = int(row[-1]) + 1
-    if used < shape.rows:  # one batch holds them all: no more rows than it takes, in steps to keep the shapes few
-        shape = replace(shape, rows=round_rows(used, shape.rows))
-    firsts = np.searchsorted(row, np.arange(0, used, shape.rows))
-    return [
-        Plan(sentences[a:b], row[a:b] - row[a], offsets[:, a:b], lengths[:, a:b], chosen[a:b])
-        for a, b in pairwise([*firsts.tolist(), len(sentences)])
-    ], shape
+    shape = choose_shape(lengths, np.ones(len(sentences), np.bool_), batch_tokens=2**40, multiple=32)
+    order, row, offsets = pack(lengths, np.array([shape.source, shape.target, shape.context]))
+    # no more rows than it takes, in steps to keep the shapes few
+    shape = replace(shape, rows=round_rows(int(row[-1]) + 1, shape.rows))
+    return order, Plan(sentences[order], row, offsets, lengths[:, order], chosen[order]), shape
 
 
 def _runs(usable: NDArray[np.bool_], run_length: int, documents: Ints | None, rng: np.random.Generator) -> Ints:

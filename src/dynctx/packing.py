@@ -37,9 +37,20 @@ def fill_rows(lengths: Ints, widths: Ints) -> tuple[Ints, Ints]:
     return row, ends - lengths - begins[:, row]
 
 
-def worth_packing(lengths: Ints, widths: Ints) -> bool:
-    """Whether rows hold so few things that choosing them pays: a row of many is nearly full in any order."""
-    return bool((lengths.sum(1) * (WINDOW // 8) > widths * lengths.shape[1]).any())
+def pack(lengths: Ints, widths: Ints, rng: np.random.Generator | None = None) -> tuple[Ints, Ints, Ints]:
+    """Lay things of these lengths [k, m] into rows, in an order [m] that fills them well; rng shuffles the rows.
+
+    Returns the order, and in it the row [m] of each, ascending, and where it begins in its row [k, m].
+    """
+    few = lengths.sum(1) * (WINDOW // 8) > widths * lengths.shape[1]  # things a row; many fill it in any order
+    if not few.any():
+        return np.arange(lengths.shape[1]), *fill_rows(lengths, widths)
+    row = pack_rows(lengths, widths)
+    if rng is not None:
+        row = rng.permutation(int(row.max()) + 1)[row]
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+    return order, row, np.stack([offsets_in_rows(row, side) for side in lengths[:, order]])
 
 
 def pack_rows(lengths: Ints, widths: Ints) -> Ints:

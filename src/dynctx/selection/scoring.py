@@ -20,7 +20,7 @@ from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, round_row
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
-from dynctx.packing import fill_rows
+from dynctx.packing import pack
 from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.translators.sentence import SentNmt
 
@@ -90,7 +90,8 @@ def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) 
         members = np.random.default_rng(number).permutation(np.flatnonzero(classes == number))
         laid = lengths[:, members]
         shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens)
-        row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
+        order, row, offsets = pack(laid, np.array([shape.source, shape.target, shape.context]))
+        members, laid = members[order], laid[:, order]
         last = int(row[-1]) + 1
         for first in range(0, last, shape.rows):
             a, b = np.searchsorted(row, [first, first + shape.rows])

@@ -184,18 +184,20 @@ class ReinforceRecipe(TranslationRecipe):
         share = self.config.reinforce.generated if alpha < 1 else 0.0
         # one draw for the batch, on the host: to generate at all costs more than to generate for every row
         generates = float(torch.rand(())) < share
-        rows = np.flatnonzero(outcome.advantage.cpu().numpy()) if generates else np.zeros(0, np.int64)
+        order, plan, shape = plan_pairs(self.gatherer, sentences, outcome.drawn)
+        sentences, drawn = sentences[order], outcome.drawn[order]
+        advantage = outcome.advantage[self.gatherer.to_device(order)]
+        rows = np.flatnonzero(advantage.cpu().numpy()) if generates else np.zeros(0, np.int64)
         if len(rows):
-            generated = self.generate(sentences[rows], outcome.drawn[rows])
-        (plan,), shape = plan_pairs(self.gatherer, sentences, outcome.drawn, batch_tokens=2**40)
+            generated = self.generate(sentences[rows], drawn[rows])
         batch = self.gatherer.gather(plan, shape)
         self.translator.train()
-        memory = self.translator.encode(batch, self.gatherer.to_device(outcome.drawn))
+        memory = self.translator.encode(batch, self.gatherer.to_device(drawn))
         loss = alpha * self.likelihood(self.translator.decode(memory, batch), batch)
         if len(rows):
             own = retargeted(batch, rows, *generated)
             states, owner = self.translator.decode(memory, own), own.target.sentence
-            weight = torch.where(owner >= 0, outcome.advantage[owner.clamp(min=0)] / share, 0.0)
+            weight = torch.where(owner >= 0, advantage[owner.clamp(min=0)] / share, 0.0)
             loss = loss + (1 - alpha) * smoothed_cross_entropy(states, output, own.target.ids, weight, 0.0, self.head)
         counts = torch.tensor([float(len(rows)), float(len(sentences))], device=loss.device)
         return loss, {"generated": counts}
