@@ -15,11 +15,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from dynctx.batches import Gatherer, choose_shape, plan_epoch
+from dynctx.batches import Gatherer
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import BeamSearch, batches_by_length
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
+from dynctx.planning import choose_shape, plan_epoch
 from dynctx.prepare import load_subwords
 from dynctx.translators import build_translator
 

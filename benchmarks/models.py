@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dynctx.batches import Gatherer, Plan, Shape, choose_shape, plan_epoch
+from dynctx.batches import Gatherer
 from dynctx.config import Config, DecodingConfig, ModelConfig, SanConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import translate
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
+from dynctx.planning import Plan, Shape, choose_shape, plan_epoch
 from dynctx.prepare import load_subwords
 from dynctx.selection.strategies import parse_selector
 from dynctx.training.translation import freeze

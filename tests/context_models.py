@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Shape, plan_epoch
+from dynctx.batches import Batch, Gatherer
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
+from dynctx.planning import Shape, plan_epoch
 from dynctx.subwords import UNK
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain import Plain
 
-from dynctx.batches import Batch, Gatherer, Shape, plan_epoch, with_targets
+from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import SanConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
+from dynctx.planning import Shape, plan_epoch
 from dynctx.subwords import BOS, EOS, PAD
 from dynctx.translators.bank import Bank, Side, lay_pairs, lay_past, merge, ranges, sentence_memory
 

@@ -12,10 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, plan_epoch, updates
+from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.errors import DynctxError
 from dynctx.packing import fill_rows, pack_rows
+from dynctx.planning import Plan, Shape, choose_shape, plan_epoch, updates
 from dynctx.subwords import BOS, EOS, PAD
 
 quick = settings(max_examples=60, deadline=None)

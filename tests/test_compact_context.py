@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from dynctx.batches import Gatherer, plan_pairs, retargeted
+from dynctx.batches import Gatherer, retargeted
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
+from dynctx.planning import plan_pairs
 from dynctx.selection.policy import subsets
 from dynctx.subwords import BOS, EOS
 from dynctx.translators import build_translator

@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Packed, Shape, plan_epoch
+from dynctx.batches import Batch, Gatherer, Packed
 from dynctx.config import HanConfig, ModelConfig, SanConfig, TdnmtConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
+from dynctx.planning import Shape, plan_epoch
 from dynctx.subwords import BOS, EOS, PAD, SEP
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import FixedCache, SentNmt

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Packed, Shape, plan_epoch
+from dynctx.batches import Batch, Gatherer, Packed
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
+from dynctx.planning import Shape, plan_epoch
 from dynctx.subwords import BOS, PAD
 from dynctx.translators.sentence import SentNmt
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Shape, plan_epoch
+from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
+from dynctx.planning import Shape, plan_epoch
 from dynctx.selection.strategies import FORMS, Fixed, Random, _mix, parse_selector, uniform
 
 SCOPE = 3

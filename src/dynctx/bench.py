@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from dynctx.batches import Gatherer, choose_shape, plan_epoch
+from dynctx.batches import Gatherer
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import BeamSearch, batches_by_length
 from dynctx.devices import pick_device
 from dynctx.linear import to_int8
 from dynctx.losses import smoothed_cross_entropy
+from dynctx.planning import choose_shape, plan_epoch
 from dynctx.subwords import SPECIAL
 from dynctx.training.reporting import peak_memory
 from dynctx.translators import build_translator

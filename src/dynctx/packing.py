@@ -105,3 +105,7 @@ def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:
     """Where things of these lengths begin, when those of one row (rows ascending) lie end to end."""
     before = np.cumsum(lengths) - lengths
     return before - before[np.searchsorted(row, row)]
+
+
+def round_up(value: float, multiple: int = 8) -> int:
+    return int(-(-value // multiple) * multiple)

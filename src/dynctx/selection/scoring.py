@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, Shape, choose_shape, round_rows
+from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
 from dynctx.packing import pack
+from dynctx.planning import Plan, Shape, choose_shape, round_rows
 from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.translators.sentence import SentNmt
 

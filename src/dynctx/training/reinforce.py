@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Plan, plan_pairs, retargeted
+from dynctx.batches import retargeted
 from dynctx.config import Config
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.losses import smoothed_cross_entropy
+from dynctx.planning import Plan, plan_pairs
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, subsets
 from dynctx.selection.scorer import Scorer

@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dynctx.batches import Gatherer, Plan, Shape, plan_epoch, updates
+from dynctx.batches import Gatherer
 from dynctx.config import Config
 from dynctx.corpus import Ints, TokenStore
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model, build_scorer, join, save_model
+from dynctx.planning import Plan, Shape, plan_epoch, updates
 from dynctx.prepare import load_subwords
 from dynctx.selection.instances import gather_instances, instance_tokens
 from dynctx.selection.pseudo_labels import Labels, load_labels

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, choose_shape, plan_epoch, updates
+from dynctx.batches import Batch, Gatherer
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.decoding import reference_bank, translate
@@ -20,6 +20,7 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
 from dynctx.model_folder import Model, build_scorer, join, load_model, named, save_model
+from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import BLIND, Selector, parse_selector

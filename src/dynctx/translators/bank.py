@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, Plan, Shape, _round_up, _Tokens
+from dynctx.batches import Batch, Gatherer, _Tokens
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
-from dynctx.packing import fill_rows, offsets_in_rows
+from dynctx.packing import fill_rows, offsets_in_rows, round_up
+from dynctx.planning import Plan, Shape
 from dynctx.translators.sentence import Memory, SentNmt
 
 ROWS_STEP = 16  # rows are made up to a multiple of this, to keep the number of shapes small
@@ -124,10 +125,10 @@ class BankedNmt(SentNmt):
         lengths[2] = 0
         if not self.reads_targets:
             lengths[1] = 0
-        widths = np.maximum(width, [_round_up(side.max(), WIDTH_STEP) for side in lengths[:2]])
+        widths = np.maximum(width, [round_up(side.max(), WIDTH_STEP) for side in lengths[:2]])
         widths[1] *= self.reads_targets
         row, offsets = fill_rows(lengths[:2], widths)
-        rows = _round_up(row[-1] + 1, ROWS_STEP)
+        rows = round_up(row[-1] + 1, ROWS_STEP)
         plan = Plan(numbers, row, np.concatenate([offsets, np.zeros_like(offsets[:1])]), lengths)
         return self.remember(gatherer.gather(plan, Shape(rows, int(widths[0]), int(widths[1]))))
 
@@ -214,7 +215,7 @@ def lay_past(batch: Batch, bank: Bank, side: Side, scope: int) -> Past:
     home = np.searchsorted(range_row * step + low, row[some] * step + numbers[some] - 1, side="right") - 1
     nearest[some] = column[np.searchsorted(which, home)] + numbers[some] - 1 - low[home]
     index, column_t = _lay(gatherer, bank, side, range_row[which], who, column, rows)
-    columns = _round_up(max(1, int(column.max(initial=0)) + 1))
+    columns = round_up(max(1, int(column.max(initial=0)) + 1))
     return Past(index, column_t, columns, gatherer.to_device(nearest))
 
 
@@ -242,7 +243,7 @@ def _lay(
     place = np.searchsorted(bank.numbers, who)
     lengths = side.lengths[place]
     offset = offsets_in_rows(row, lengths)
-    width = _round_up(max(1, int((offset + lengths).max(initial=0))), WIDTH_STEP)
+    width = round_up(max(1, int((offset + lengths).max(initial=0))), WIDTH_STEP)
     size_t, row_t, offset_t, begin_t, tag_t = gatherer.to_device(
         np.stack([lengths, row, offset, side.begins[place], tag])
     )
@@ -255,7 +256,7 @@ def sentence_memory(batch: Batch, memory: Memory) -> Memory:
     """[n, S, d] a packed memory with one sentence a row, as a search needs it."""
     lengths, width = batch.plan.lengths[0], memory.states.shape[1]
     begins = batch.origin.to_device(batch.plan.row * width + batch.plan.offsets[0])
-    position = torch.arange(_round_up(lengths.max()), device=begins.device)
+    position = torch.arange(round_up(lengths.max()), device=begins.device)
     inside = position < batch.origin.to_device(lengths)[:, None]  # [n, S]
     index = torch.where(inside, begins[:, None] + position, 0)
     number = torch.arange(len(lengths), device=begins.device)[:, None]

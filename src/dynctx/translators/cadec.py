@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynctx.batches import Batch, _round_up, retargeted, shifted, with_targets
+from dynctx.batches import Batch, retargeted, shifted, with_targets
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, same_sentence
 from dynctx.linear import Linear
+from dynctx.packing import round_up
 from dynctx.subwords import EOS, SPECIAL
 from dynctx.translators.bank import (
     Bank,
@@ -208,7 +209,7 @@ class Cadec(BankedNmt):
         owner = torch.where(chosen, pairs.sentence, NOT_SELECTED)
         distance = torch.cat([torch.zeros_like(sentence), pairs.distance], dim=1)
         width = sum(x.shape[-1] for x in past) + self.scope + 1
-        spare = _round_up(width) - width if sentence.is_cuda else 0  # columns of zeros
+        spare = round_up(width) - width if sentence.is_cuda else 0  # columns of zeros
         mark = distance[..., None] == torch.arange(self.scope + 1 + spare, device=distance.device)
         both = [torch.cat([rounded(x), rounded(y)], dim=1) for x, y in zip(own, past)]
         return torch.cat([*both, mark.to(both[0].dtype)], dim=2), torch.cat([sentence, owner], dim=1)
