@@ -7,6 +7,7 @@ once, and all later ones are replays of it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -22,7 +23,11 @@ class Replayed:
 
     def __call__(self) -> None:
         if self.on_gpu and self.made == 1:
-            self.graph = record(self.work)
+            try:
+                self.graph = record(self.work)
+            except RuntimeError as error:  # nothing has been done: steps made one by one say the same, only later
+                warnings.warn(f"a step could not be recorded, which makes decoding slow: {error}", stacklevel=2)
+                self.on_gpu = False
         self.made += 1
         if self.graph is not None:
             self.graph.replay()
@@ -44,8 +49,10 @@ def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     with torch.cuda.stream(beside):
         # not torch.cuda.graph: it empties the allocator's cache first, which takes longer than all that is saved
         graph.capture_begin(pool=_last[0].pool() if _last else None, capture_error_mode="thread_local")
-        work()
-        graph.capture_end()
+        try:
+            work()
+        finally:
+            graph.capture_end()
     here.wait_stream(beside)
     _last[:] = [graph]
     return graph
