@@ -76,10 +76,11 @@ def estimate(estimator: str, law: str, size: int, with_non: bool, copies: int) -
     policy = Policy(scores.log_softmax(dim=1), torch.full((copies,), size), with_non, law == "independent")
     star = torch.tensor([[True, False, True]]).expand(copies, -1)
     torch.manual_seed(8)
-    loss, drawn, reward_star, reward_drawn = getattr(Tabled(), estimator)(np.arange(copies), policy, star)
+    drawn = policy.sample()
+    loss, reward_star, reward_drawn = getattr(Tabled(), estimator)(np.arange(copies), policy, star, *drawn)
     loss.backward()
     assert scores.grad is not None
-    assert drawn.shape == (copies, SCOPE) and reward_star.shape == reward_drawn.shape == (copies,)
+    assert reward_star.shape == reward_drawn.shape == (copies,)
     return -scores.grad.mean(0), scores.grad.std(0) / math.sqrt(max(1, copies - 1))
 
 
@@ -120,7 +121,8 @@ def test_self_critical_asks_only_where_the_draw_differs() -> None:
     table = torch.tensor([SCORES] * copies, dtype=torch.float64).log_softmax(dim=1)
     star = torch.tensor([[True, False, False]]).expand(copies, -1)
     policy = Policy(table, torch.ones(copies, dtype=torch.int64), with_non=True)
-    _, drawn, reward_star, reward_drawn = Asked().self_critical(np.arange(copies), policy, star)
+    drawn, log_probability = policy.sample()
+    _, reward_star, reward_drawn = Asked().self_critical(np.arange(copies), policy, star, drawn, log_probability)
     same = (drawn == star).all(dim=1)
     assert asked == torch.nonzero(~same).squeeze(1).tolist()
     assert 0 < len(asked) < copies

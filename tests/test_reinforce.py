@@ -17,7 +17,7 @@ from dynctx.commands import label_corpus
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model, load_weights
 from dynctx.selection.instances import gather_instances
-from dynctx.selection.scoring import Scores, score
+from dynctx.selection.scoring import score, sums
 from dynctx.training.loop import Training
 from dynctx.training.reinforce import Outcome, ReinforceRecipe
 from dynctx.training.scorer import ScorerRecipe
@@ -190,12 +190,12 @@ def test_rewards_are_worked_out_once_and_priced(
     both[2] = False
     counts: list[int] = []
 
-    def counted(*arguments: Any, **settings: Any) -> Scores:
-        found = score(*arguments, **settings)
-        counts.append(len(found.tokens))
+    def counted(*arguments: Any, **settings: Any) -> torch.Tensor:
+        found = sums(*arguments, **settings)
+        counts.append(found.shape[1])
         return found
 
-    monkeypatch.setattr("dynctx.training.reinforce.score", counted)
+    monkeypatch.setattr("dynctx.training.reinforce.sums", counted)
     first, second, third = recipe.rewards(sentences, nothing, both, nothing)
     assert counts == [5]  # two sentences twice, one once
     found = [

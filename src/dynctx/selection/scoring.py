@@ -20,7 +20,7 @@ from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
-from dynctx.packing import pack
+from dynctx.packing import fill_rows
 from dynctx.planning import Plan, Shape, choose_shape, round_rows
 from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.translators.sentence import SentNmt
@@ -45,7 +45,6 @@ class Scores:
         return self.log_probability / self.tokens
 
 
-@torch.inference_mode()
 def score(
     model: SentNmt,
     gatherer: Gatherer,
@@ -57,6 +56,23 @@ def score(
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
     """Score the targets of these sentences of the store, each under its row of the selection [n, scope]."""
+    found = sums(model, gatherer, sentences, selection, rewards, batch_tokens, progress)
+    log_probability, cost = found.cpu().numpy()
+    tokens = gatherer.lengths_of(sentences)[1]
+    return Scores(log_probability, tokens, np.exp(-cost / tokens) if rewards else None)
+
+
+@torch.inference_mode()
+def sums(
+    model: SentNmt,
+    gatherer: Gatherer,
+    sentences: Ints,
+    selection: Bools,
+    rewards: bool,
+    batch_tokens: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Tensor:
+    """[2, n] log-probability and cost (eq. 4), summed over each target: the same, where nobody waits for the device."""
     training = model.training
     model.eval()
     count, device = len(sentences), gatherer.device
@@ -64,7 +80,7 @@ def score(
         raise ValueError(f"a selection of shape {selection.shape} for {count} sentences of scope {gatherer.scope}")
     selection = np.array(selection, np.bool_)
     lengths = gatherer.lengths_of(sentences, selection)
-    found = torch.zeros(2, count, dtype=torch.float64, device=device)  # log-probability, cost
+    found = torch.zeros(2, count, dtype=torch.float64, device=device)
     size = batch_tokens or BATCH_TOKENS.get(device.type, 2**13)
     for members, plan, shape in _plans(sentences, selection, lengths, size):
         batch = gatherer.gather(plan, shape)
@@ -74,25 +90,23 @@ def score(
         if progress is not None:
             progress(len(members))
     model.train(training)
-    log_probability, cost = found.cpu().numpy()
-    tokens = lengths[1]
-    return Scores(log_probability, tokens, np.exp(-cost / tokens) if rewards else None)
+    return found
 
 
 def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) -> Iterator[tuple[Ints, Plan, Shape]]:
     """Batches of a few fixed shapes, the longest first: which pairs, and how they lie.
 
     A class holds pairs whose longest side is at most 64, 128, 256, ... pieces. Inside a class they are shuffled, since
-    sides that grow at different rates would leave rows half empty if they were sorted.
+    sides that grow at different rates would leave rows half empty if they were sorted, and laid out in that order:
+    choosing what goes with what, as training does, would take longer than it saves.
     """
     longest = lengths.max(axis=0)
     classes = np.maximum(0, np.ceil(np.log2(np.maximum(longest, 1) / SHORTEST_CLASS))).astype(np.int64)
     for number in sorted(set(classes.tolist()), reverse=True):
         members = np.random.default_rng(number).permutation(np.flatnonzero(classes == number))
         laid = lengths[:, members]
-        shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens)
-        order, row, offsets = pack(laid, np.array([shape.source, shape.target, shape.context]))
-        members, laid = members[order], laid[:, order]
+        shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens, slack=1.1)
+        row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
         last = int(row[-1]) + 1
         for first in range(0, last, shape.rows):
             a, b = np.searchsorted(row, [first, first + shape.rows])

@@ -26,13 +26,14 @@ from dynctx.planning import Plan, plan_pairs
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, subsets
 from dynctx.selection.scorer import Scorer
-from dynctx.selection.scoring import score
+from dynctx.selection.scoring import sums
 from dynctx.selection.strategies import Judged
 from dynctx.training.translation import TranslationRecipe
 from dynctx.translators.bank import quiet
 from dynctx.translators.sampling import draw
 
 Chosen = NDArray[np.bool_]  # [n, scope]
+Estimate = tuple[Tensor, Tensor, Tensor]
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
 
 
@@ -102,14 +103,17 @@ class ReinforceRecipe(TranslationRecipe):
         policy = Policy(
             log_probabilities, sizes.clamp(min=1) if with_non else sizes, with_non, own.law == "independent"
         )
-        loss, drawn, reward_star, reward_drawn = getattr(self, own.estimator.replace("-", "_"))(sentences, policy, star)
+        drawn, log_probability = policy.sample()
+        chosen = drawn.cpu().numpy()  # before rewards are asked for: later it would wait for them
+        estimate = getattr(self, own.estimator.replace("-", "_"))
+        loss, reward_star, reward_drawn = estimate(sentences, policy, star, drawn, log_probability)
         entropy = policy.entropy()
         loss = loss - own.entropy_bonus * entropy.sum()
         differ = (drawn != star).any(dim=1)
         advantage = torch.where(differ, reward_drawn - reward_star, 0.0)
         logs = self.logs(sentences, star, present, differ, advantage, entropy.detach())
         logs |= {"reward_star": mean(reward_star, differ), "reward_drawn": mean(reward_drawn, differ)}
-        return Outcome(loss, drawn.cpu().numpy(), advantage, logs)
+        return Outcome(loss, chosen, advantage, logs)
 
     def rewards(self, sentences: Ints, *selections: Tensor) -> list[Tensor]:
         """The rewards [n] of several selections [n, scope]; what is asked for twice is worked out once."""
@@ -119,23 +123,21 @@ class ReinforceRecipe(TranslationRecipe):
         pairs = codes + (np.arange(len(sentences)) << scope)
         unique, where = np.unique(pairs, return_inverse=True)
         chosen = (unique[:, None] >> np.arange(scope) & 1).astype(np.bool_)
-        scores = score(
-            self.translator,
-            self.gatherer,
-            sentences[unique >> scope],
-            chosen,
-            rewards=True,
-            batch_tokens=self.config.reinforce.reward_tokens,
-        )
-        assert scores.reward is not None
-        found = self.gatherer.to_device(
-            (scores.reward - self.config.reinforce.price * chosen.sum(1)).astype(np.float32)
-        )
+        numbers = sentences[unique >> scope]
+        _, cost = sums(
+            self.translator, self.gatherer, numbers, chosen, True, self.config.reinforce.reward_tokens
+        )  # not waited for: the host plans the next pass meanwhile
+        tokens = self.gatherer.to_device(self.gatherer.lengths_of(numbers)[1])
+        price = self.gatherer.to_device(self.config.reinforce.price * chosen.sum(1))
+        found = (torch.exp(-cost / tokens) - price).float()
         return list(found[self.gatherer.to_device(where.reshape(pairs.shape))])
 
-    def self_critical(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    # the estimators: loss of the scorer, and the rewards [n] of Z* and of Z^
+
+    def self_critical(
+        self, sentences: Ints, _: Policy, star: Tensor, drawn: Tensor, log_probability: Tensor
+    ) -> Estimate:
         """-(r(Z^) - r(Z*)) log P(Z^): eq. 7 with its sign put right. Rows where the two are the same cost nothing."""
-        drawn, log_probability = policy.sample()
         differ = (drawn != star).any(dim=1)
         reward_star, reward_drawn = torch.zeros_like(log_probability), torch.zeros_like(log_probability)
         rows = torch.nonzero(differ).squeeze(1)
@@ -147,32 +149,31 @@ class ReinforceRecipe(TranslationRecipe):
                 reward_drawn.index_copy(0, rows, found[1]),
             )
         loss = -((reward_drawn - reward_star).detach() * log_probability).sum()
-        return loss, drawn, reward_star, reward_drawn
+        return loss, reward_star, reward_drawn
 
-    def rloo(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def rloo(self, sentences: Ints, policy: Policy, star: Tensor, drawn: Tensor, log_probability: Tensor) -> Estimate:
         """Several draws, each against the mean of the others; the translator learns with the first."""
         count = self.config.reinforce.samples
-        draws = [policy.sample() for _ in range(count)]
+        draws = [(drawn, log_probability), *(policy.sample() for _ in range(count - 1))]
         reward_star, *rewards = self.rewards(sentences, star, *[drawn for drawn, _ in draws])
         total = torch.stack(rewards).sum(0)
         loss = torch.zeros_like(total)
         for reward, (_, log_probability) in zip(rewards, draws):
             loss = loss - (reward - (total - reward) / (count - 1)) * log_probability / count
-        return loss.sum(), draws[0][0], reward_star, rewards[0]
+        return loss.sum(), reward_star, rewards[0]
 
-    def exact(self, sentences: Ints, policy: Policy, star: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Minus the expected reward over all subsets of the candidates; a draw only for the translator."""
+    def exact(self, sentences: Ints, policy: Policy, star: Tensor, drawn: Tensor, _: Tensor) -> Estimate:
+        """Minus the expected reward over all subsets of the candidates; the draw is for the translator only."""
         present = policy.log_probabilities[:, :-1] > -torch.inf
         every = torch.tensor(subsets(self.gatherer.scope), device=star.device)  # [2 ** scope, scope]
         found = self.rewards(sentences, *[present & subset for subset in every])
         table = torch.stack(found, dim=1)  # [n, 2 ** scope]
         loss = -(policy.exact() * (table - table.mean(1, keepdim=True))).sum()
-        drawn, _ = policy.sample()
         weights = 1 << torch.arange(self.gatherer.scope, device=star.device)
         reward_star, reward_drawn = (
             table.gather(1, (z * weights).sum(1, keepdim=True)).squeeze(1) for z in (star, drawn)
         )
-        return loss, drawn, reward_star, reward_drawn
+        return loss, reward_star, reward_drawn
 
     # the translator
 
