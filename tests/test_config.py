@@ -230,6 +230,7 @@ def test_values_at_the_limits_of_the_rules() -> None:
         ("training.schedule.peak=2", "training.schedule", "peak", 2.0),
         ("training.output=runs/a=b", "training", "output", "runs/a=b"),
         ("training.init=''", "training", "init", ""),
+        ("training.init=", "training", "init", ""),
         ("data.source_language='no'", "data", "source_language", "no"),
         ("data.joint=true", "data", "joint", True),
         (
@@ -283,7 +284,7 @@ def test_overrides_follow_each_other_and_are_checked_together() -> None:
         ("data.train.0=1", "override 'data.train.0=1': data.train has no keys of its own"),
         ("data.dev.documents=3", "override 'data.dev.documents=3': data.dev is not set; give all of it"),
         ("data.test.a.source=b", "override 'data.test.a.source=b': unknown key 'a'"),
-        ("training.init=", "overrides: training.init is None (nothing), expected text"),
+        ("training.updates=", "overrides: training.updates is '' (text), expected a whole number"),
         ("training.updates=1e4", "overrides: training.updates is '1e4' (text), expected a whole number"),
         ("model.heads=3", "overrides: model.width (512) must be a multiple of model.heads (3)"),
     ],
@@ -444,7 +445,7 @@ def test_every_config_of_the_project_is_valid(path: Path) -> None:
     command = path.read_text(encoding="utf-8").partition("\n")[0]  # the one that runs it
     assert command.startswith("#")
     assert path.name == "manual.yaml" or f"configs/{path.relative_to(CONFIGS)}" in command
-    if command.startswith("# dynctx reproduce"):
+    if f"dynctx reproduce configs/{path.relative_to(CONFIGS)}" in command:
         from dynctx.reproduce import Reproduction
 
         table = Reproduction(path, Path("nowhere"), 0, command)

@@ -38,7 +38,7 @@ TABLE: dict[str, Any] = {
     "rows": [
         {"name": "SentNmt", "run": "sentence", "paper": 18.67},
         {"name": "TDNMT full", "run": "tdnmt", "selector": "full", "control": "SentNmt"},
-        {"name": "TDNMT labels", "run": "scorer", "control": "TDNMT full"},
+        {"name": "TDNMT labels", "run": "scorer", "control": "TDNMT full", "others": ["SentNmt"]},
     ],
 }
 
@@ -67,7 +67,9 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
         lines = [sentence for document in said[key] for sentence in document]
         assert row["scores"]["BLEU"] == round(corpus_bleu(lines, [references], language="de").value, 2)
     full, labels = content["rows"]["TDNMT full / 1"], content["rows"]["TDNMT labels / 1"]
-    assert full["against"]["row"] == "SentNmt" and labels["against"]["row"] == "TDNMT full"
+    assert [a["row"] for a in full["against"]] == ["SentNmt"]
+    assert [a["row"] for a in labels["against"]] == ["TDNMT full", "SentNmt"]
+    assert content["rows"]["SentNmt / 1"]["against"] == []
     assert labels["selector"] == "probability-first"
     # documents of six sentences, scope 2: 0 + 1 + 2 + 2 + 2 + 2 of 6
     assert full["selected"] == 1.5 and full["empty"] == round(1 / 6, 3)
@@ -118,6 +120,7 @@ def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path
     [
         ({"rows": [{"name": "a", "run": "nothing"}]}, "row 'a' names no run"),
         ({"rows": [{"name": "a", "run": "tdnmt", "control": "b"}]}, "control 'b' is no row above it"),
+        ({"rows": [{"name": "a", "run": "tdnmt", "others": ["b"]}]}, "control 'b' is no row above it"),
         ({"rows": [{"name": "a", "run": "tdnmt"}] * 2}, "two rows have one name"),
         ({"runs": {"a": {"init": "b"}, "b": {}}, "rows": []}, "run 'a' builds on 'b'"),
         ({"rows": [{"name": "a", "ran": "tdnmt"}]}, "unknown key 'ran'"),

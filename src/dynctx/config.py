@@ -294,7 +294,7 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
         if not equals or not key:
             raise DynctxError(f"override {override!r}: expected key=value, such as training.updates=2000")
         try:
-            value = yaml.safe_load(text)
+            value = yaml.safe_load(text) if text else ""
         except yaml.YAMLError:
             raise DynctxError(f"override {override!r}: the value is not valid YAML") from None
         _assign(content, key.split("."), value, override)

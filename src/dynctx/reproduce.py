@@ -47,6 +47,7 @@ class TableRow:
     run: str
     selector: str = ""
     control: str = ""
+    others: list[str] = field(default_factory=list)  # further rows to compare with
     paper: float | None = None
     seeds: list[int] = field(default_factory=list)
 
@@ -64,14 +65,19 @@ class TableConfig:
     beam: int = 4
 
 
+def compared(row: TableRow) -> list[str]:
+    return [name for name in (row.control, *row.others) if name]
+
+
 def load_table(path: Path) -> TableConfig:
     table = build(TableConfig, read_yaml(path), at(path), "")
     names = [row.name for row in table.rows]
     for row in table.rows:
         if row.run not in table.runs:
             raise DynctxError(f"{at(path)}: row {row.name!r} names no run of the table: {row.run!r}")
-        if row.control and row.control not in names[: names.index(row.name)]:
-            raise DynctxError(f"{at(path)}: row {row.name!r}: its control {row.control!r} is no row above it")
+        for control in compared(row):
+            if control not in names[: names.index(row.name)]:
+                raise DynctxError(f"{at(path)}: row {row.name!r}: its control {control!r} is no row above it")
     for name, run in table.runs.items():
         for other in (run.init, run.labels):
             if other and other not in list(table.runs)[: list(table.runs).index(name)]:
@@ -212,9 +218,10 @@ class Reproduction:
         record, scores = self.results[self.key(row.name, seed)], self.scores(row.name, seed)
         record["scores"] = {score.name: round(score.value, 2) for score in scores}
         record["signatures"] = {score.name: score.signature for score in scores}
-        if row.control:
-            comparison = paired_bootstrap(scores[0], self.scores(row.control, seed)[0])
-            record["against"] = {"row": row.control, "delta": round(comparison.delta, 2), "p": comparison.p_value}
+        comparisons = {name: paired_bootstrap(scores[0], self.scores(name, seed)[0]) for name in compared(row)}
+        record["against"] = [
+            {"row": name, "delta": round(found.delta, 2), "p": found.p_value} for name, found in comparisons.items()
+        ]
         self.write()
         print(f"{row.name}, seed {seed}: " + ", ".join(f"{k} {v}" for k, v in record["scores"].items()), flush=True)
 
@@ -251,9 +258,8 @@ class Reproduction:
                 record = self.results.get(self.key(row.name, seed))
                 if record is None or "scores" not in record:
                     continue
-                against = record.get("against")
-                compared = f"{against['delta']:+.2f} (p = {against['p']:.3f}, {against['row']})" if against else ""
-                cells = [row.name, str(seed), *(f"{record['scores'][name]:.2f}" for name in names), compared]
+                against = "; ".join(f"{a['delta']:+.2f} (p = {a['p']:.3f}, {a['row']})" for a in record["against"])
+                cells = [row.name, str(seed), *(f"{record['scores'][name]:.2f}" for name in names), against]
                 cells += [f"{record['selected']:.2f}", f"{record['empty']:.1%}", str(record["model"]["updates"])]
                 lines.append(f"| {' | '.join([*cells, '' if row.paper is None else f'{row.paper:.2f}'])} |")
         if scored:
