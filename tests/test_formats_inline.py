@@ -105,6 +105,9 @@ def test_line_breaks_between_sentences() -> None:
         (["aaa ", B, X, B_END, " bbb"], "cc dd", "cc<b><x/></b> dd"),
         # Chinese has no spaces
         (["one ", B, "two", B_END, " six"], "一二三", "一<b>二</b>三"),
+        # and translated from it, a pair is around words, not around the space beside them
+        (["如果不行，", B, "给我们写信", B_END, "。"], "If not, write to us.", "If not, <b>write to us</b>."),
+        (["我们", EM, "两天", EM_END, "之内回答"], "We answer in two days", "We <i>answer</i> in two days"),
         # nothing is lost where there is no text
         (["one ", B, "two", B_END, X, " six"], "", "<b></b><x/>"),
     ],

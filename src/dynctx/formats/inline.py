@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
-from dynctx.formats.placing import Finder, Span, break_place, inside_word, nearest_like
+from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
 
@@ -182,8 +182,7 @@ class Sentence:
                 places.append(low)
                 continue
             wanted = self._scaled(mark.place, translation)
-            # a mark sticks to its content
-            weights = {Kind.OPEN: (2, 8), Kind.CLOSE: (8, 2)}.get(mark.piece.kind, (3, 3))
+            weights = {Kind.OPEN: (2, STICKS), Kind.CLOSE: (STICKS, 2)}.get(mark.piece.kind, (3, 3))
             low = nearest_like(self.text, mark.place, translation, wanted, low, weights)
             places.append(low)
         return places

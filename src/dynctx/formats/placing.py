@@ -15,6 +15,8 @@ CJK = re.compile(
     r"[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
 )
 
+STICKS = 8  # what it costs, in characters, to part a mark from its content by a space
+
 
 class Span(NamedTuple):
     """A stretch of the translation, and what is written in its place."""
@@ -124,14 +126,14 @@ def nearest_like(
     """The place near `wanted`, not before `low`, whose surroundings are most like those of `place` in the source.
 
     before_after: what it costs, in characters, if there is a space before (after) only one of the two. Scripts without
-    spaces fit everywhere.
+    spaces fit everywhere, but content to which a mark sticks neither begins nor ends with a space in any script.
     """
 
     def spaces(text: str, at: int) -> tuple[bool | None, bool | None]:
         before, after = text[at - 1] if at else " ", text[at] if at < len(text) else " "
         return None if CJK.match(before) else before.isspace(), None if CJK.match(after) else after.isspace()
 
-    there = spaces(source, place)
+    there = [False if a is None and w == STICKS else a for w, a in zip(before_after, spaces(source, place))]
     splits_word = inside_word(source, place)
     best, lowest = low, float("inf")
     for candidate in outward(wanted, low, len(translation)):
