@@ -1,6 +1,6 @@
-"""The demo: make a small corpus, train on it, translate a document it has not seen.
+"""Train something in a minute: make a small corpus, train on it, translate a document it has not seen.
 
-    make demo
+    python examples/train_synthetic.py
 
 The corpus is made up (dynctx.synthetic): how "it" and "there" are translated depends on what was mentioned before.
 Two models are trained, one on single sentences and one that also reads the six previous ones.
@@ -20,8 +20,8 @@ from dynctx.prepare import card_text, prepare
 from dynctx.synthetic import as_documents, decided_accuracy, make_corpus
 from dynctx.training import run
 
-FOLDER = Path("runs/demo")
-CONFIG = Path(__file__).with_name("demo.yaml")
+FOLDER = Path("runs/synthetic")
+CONFIG = Path(__file__).with_name("train_synthetic.yaml")
 
 
 def configured(*settings: str) -> Config:
