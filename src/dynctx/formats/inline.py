@@ -10,7 +10,7 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
   (before a word, after a word, between words);
 * a kept piece is looked for in the translation, nearest to its proportion; one that the translation has lost is
   put at the end, with a warning; a character with a spelling of its own (`&nbsp;`) has it again where it is found;
-* a line break inside a sentence takes the place of the nearest space.
+* a line break inside a sentence takes the place of the nearest space, or of one after punctuation not much further.
 """
 
 from __future__ import annotations

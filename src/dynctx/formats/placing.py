@@ -15,6 +15,8 @@ CJK = re.compile(
     r"[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
 )
 
+PAUSES = ".,;:!?…，。；：！？"
+PAUSE = 6  # how many characters further away a line break after one of these may be
 STICKS = 8  # what it costs, in characters, to part a mark from its content by a space
 
 
@@ -150,17 +152,24 @@ def nearest_like(
 
 
 def break_place(finder: Finder, wanted: int, low: int) -> tuple[int, int] | None:
-    """A place for a line break: a space, or between two characters of a script without spaces if none is near."""
+    """A place for a line break: a space, or between two characters of a script without spaces if none is near.
+
+    Where the speaker pauses, as subtitles are broken by hand, rather than between two words that belong together.
+    """
     text = finder.translation
     best, lowest = None, float("inf")
     for start in outward(wanted, max(low, 1), len(text) - 1):
         distance = abs(start - wanted)
         if distance >= lowest:
             break
+        pause = 0 if text[start - 1] in PAUSES else PAUSE
         if text[start].isspace() and finder.free(start, start + 1):
-            best, lowest = (start, start + 1), distance
+            cost = distance + (pause if distance else 0)  # what fits exactly needs nothing better
+            span = start, start + 1
+        elif CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1):
+            cost, span = distance + pause + 3, (start, start)
+        else:
             continue
-        between = CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1)
-        if between and distance + 3 < lowest:
-            best, lowest = (start, start), distance + 3
+        if cost < lowest:
+            best, lowest = span, cost
     return best
