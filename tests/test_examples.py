@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import dynctx
 from dynctx import cli
 from dynctx.formats.sentences import is_chinese
 from dynctx.model_folder import SHIPPED
@@ -77,6 +78,18 @@ def test_the_demo_shows_what_context_changes(shown: list[list[str]]) -> None:
     for _, translation, other, _ in changed:
         assert other.startswith("    without context: ") and other.split(": ", 1)[1] != translation.strip()
     assert f"changed {len(changed)} of {len(shown) - 1} translations" in shown[-1][0]
+
+
+def test_context_decides_the_pronoun() -> None:
+    """A line that names nobody follows the ones before it, and has no way to without them."""
+    sister = (EXAMPLES / "dialogue.zh.txt").read_text(encoding="utf-8").splitlines()[:4]
+    brother = [line.replace("姐姐", "哥哥").replace("她", "他") for line in sister]
+    assert brother[3] == sister[3]
+    model = dynctx.load(device="cpu")
+    she, he = (document[3] for document in model.translate([sister, brother]))
+    assert " she " in she and " he " in he
+    alone = model.translate([sister, brother], selector="none")
+    assert alone[0][3] == alone[1][3]
 
 
 def test_the_demo_says_what_to_do_next(shown: list[list[str]]) -> None:
