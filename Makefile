@@ -31,4 +31,4 @@ browser:
 		> /dev/null 2>&1 || true
 
 clean:
-	rm -rf $(VENV) runs/demo
+	rm -rf $(VENV) runs/synthetic

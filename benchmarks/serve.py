@@ -5,7 +5,7 @@
     python benchmarks/serve.py MODEL --clients           # the second alone
 
 Prints JSON lines. The clients run on the same machine, in this process; a request is a document of --sentences lines,
-taken from --text (one sentence a line; default: the made-up corpus of the demo).
+taken from --text (one sentence a line; default: the made-up corpus of dynctx.synthetic).
 """
 
 from __future__ import annotations

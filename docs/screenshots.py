@@ -1,9 +1,9 @@
 """The pictures of the page in this folder, from a running service and a document.
 
-    dynctx serve -m MODEL &
-    python docs/screenshots.py http://127.0.0.1:5000 DOCUMENT.txt LINE
+    dynctx serve &
+    python docs/screenshots.py http://127.0.0.1:5000 examples/dialogue.zh.txt 4
 
-LINE, counted from 1, is the one pointed at. Needs playwright and a Chromium.
+4, counted from 1, is the line pointed at. Needs playwright, a Chromium and a font with Chinese characters.
 """
 
 from __future__ import annotations

@@ -1,67 +1,82 @@
-"""The demo: make a small corpus, train on it, translate a document it has not seen.
+"""The demo: a dialogue translated by the model that comes with dynctx, and what each line was translated with.
 
     make demo
 
-The corpus is made up (dynctx.synthetic): how "it" and "there" are translated depends on what was mentioned before.
-Two models are trained, one on single sentences and one that also reads the six previous ones.
+Spoken Chinese leaves out who does something; English has to say it. Where the line alone does not tell, an earlier
+one may, and the model chooses which of the six previous lines to read: each one that its scorer finds more probable
+than NON, which stands for "no context needed". Every line is also translated without context; where that gives
+something else, it is shown below.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
-from dynctx.config import Config, load_config
-from dynctx.documents import write_documents
-from dynctx.model_folder import load_model
-from dynctx.pipeline import translate_documents
-from dynctx.prepare import card_text, prepare
-from dynctx.synthetic import as_documents, decided_accuracy, make_corpus
-from dynctx.training import run
+import dynctx
 
-FOLDER = Path("runs/demo")
-CONFIG = Path(__file__).with_name("demo.yaml")
-
-
-def configured(*settings: str) -> Config:
-    return load_config(CONFIG, settings)
+DIALOGUE = Path(__file__).with_name("dialogue.zh.txt")
+SHOWN = 4  # characters of an earlier line
+MARGIN = " " * 4
+HEAD = """\
+{} lines of a dialogue, {} to {}. Below each: its translation; the one without context, where that is another; and
+[the earlier lines it was given: how many lines back, how it begins, its probability; NON: that none is needed].
+"""
+NEXT = """\
+Next:
+  . .venv/bin/activate
+  dynctx translate examples/film.srt -o film.en.srt --explain why.jsonl    # a file of yours: docs/translate.md
+  dynctx serve                                                             # the page at http://127.0.0.1:5000
+  python examples/train_synthetic.py                                       # train two models in a minute"""
 
 
 def main() -> None:
     start = time.monotonic()
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    for name, documents, seed in (("train", 1500, 1), ("dev", 20, 2)):
-        for side, texts in zip(("en", "de"), as_documents(make_corpus(documents, seed))):
-            write_documents(texts, FOLDER / f"{name}.{side}")
-    print("== preparing the data", flush=True)
-    print(card_text(prepare(configured().data)))
-    print("\n== training a sentence model", flush=True)
-    run(configured())
-    print("\n== training a model that reads the previous sentences", flush=True)
-    run(
-        configured(
-            "model.kind=concat",
-            "training.selector=full",
-            f"training.init={FOLDER}/sentence",
-            f"training.output={FOLDER}/concat",
-            "training.updates=450",
-        )
+    lines = DIALOGUE.read_text(encoding="utf-8").splitlines()
+    model = dynctx.load()
+    print(HEAD.format(len(lines), *model.languages))
+    translations = model.translate(lines, explain=True)
+    alone = model.translate(lines, selector="none")
+    for number, (line, translation, other) in enumerate(zip(lines, translations, alone)):
+        print(f"{number + 1:>2}  {line}")
+        print(f"{MARGIN}{translation.text}")
+        if other != translation.text:
+            print(f"{MARGIN}without context: {other}")
+        print(f"{MARGIN}{context(lines[:number], translation)}")
+    print()
+    print(summary(translations, alone))
+    print(f"Loaded and translated twice in {time.monotonic() - start:.0f} s.")
+    print(NEXT)
+
+
+def context(earlier: list[str], translation: dynctx.Translation) -> str:
+    """The chosen lines, nearest first: how far back, how they begin, how probable; and NON, which they had to beat."""
+    if not earlier:
+        return "[nothing before it]"
+    chosen = [
+        f"{distance} {shortened(earlier[-distance])} {percent(translation.probabilities[distance])}"
+        for distance in translation.selected
+    ]
+    return f"[{', '.join(chosen) or 'none'}; NON {percent(translation.non)}]"
+
+
+def shortened(line: str) -> str:
+    return line if len(line) <= SHOWN else line[: SHOWN - 1].rstrip() + "…"
+
+
+def percent(probability: float | None) -> str:
+    return "" if probability is None else f"{100 * probability:.1f}%"
+
+
+def summary(translations: list[dynctx.Translation], alone: list[str]) -> str:
+    candidates = sum(len(translation.probabilities) for translation in translations)
+    chosen = sum(len(translation.selected) for translation in translations)
+    none = sum(bool(translation.probabilities) and not translation.selected for translation in translations)
+    changed = sum(translation.text != other for translation, other in zip(translations, alone))
+    return (
+        f"{chosen} of {candidates} earlier lines were chosen, for {none} lines none at all; "
+        f"context changed {changed} of {len(translations)} translations."
     )
-    corpus = make_corpus(40, seed=3)
-    sources, references = as_documents(corpus)
-    translated = {name: translate_documents(load_model(FOLDER / name), sources) for name in ("sentence", "concat")}
-    print("\n== a document that neither model has seen")
-    print(f"{'source':<26}{'reference':<28}{'single sentences':<28}with previous sentences")
-    columns = [documents[0].sentences for documents in (sources, references, *translated.values())]
-    for source, reference, alone, context in zip(*columns):
-        marks = [" " if text == reference else "*" for text in (alone, context)]
-        print(f"{source:<26}{reference:<28}{alone + ' ' + marks[0]:<28}{context} {marks[1]}")
-    print("(* differs from the reference)\n")
-    for name, documents in translated.items():
-        share = 100 * decided_accuracy(corpus, documents)
-        print(f"{name:<10}{share:5.1f} % of the words that an earlier sentence decides are right (guessing: 33 %)")
-    print(f"done in {time.monotonic() - start:.0f} s; the models are in {FOLDER}")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,9 @@ def test_line_breaks_between_sentences() -> None:
         (["aaa ", B, X, B_END, " bbb"], "cc dd", "cc<b><x/></b> dd"),
         # Chinese has no spaces
         (["one ", B, "two", B_END, " six"], "一二三", "一<b>二</b>三"),
+        # and translated from it, a pair is around words, not around the space beside them
+        (["如果不行，", B, "给我们写信", B_END, "。"], "If not, write to us.", "If not, <b>write to us</b>."),
+        (["我们", EM, "两天", EM_END, "之内回答"], "We answer in two days", "We <i>answer</i> in two days"),
         # nothing is lost where there is no text
         (["one ", B, "two", B_END, X, " six"], "", "<b></b><x/>"),
     ],
@@ -182,6 +185,14 @@ def test_line_breaks_take_the_nearest_space() -> None:
     assert two.dressed("Wohin gehst du denn da?", unexpected) == "Wohin gehst du\ndenn da?"
     assert two.dressed("Wohin?", unexpected) == "Wohin?"  # no place for it
     assert two.dressed("你到底要到哪里去呢？", unexpected) == "你到底要到哪\n里去呢？"
+    # rather where the speaker pauses, if that is near
+    said = sentence("他没说", line_break("\n"), "不过看起来很着急")
+    assert (
+        said.dressed("He didn't say, but it seemed like a rush.", unexpected)
+        == "He didn't say,\nbut it seemed like a rush."
+    )
+    assert said.dressed("He never said a word to us, but he is", unexpected) == "He never\nsaid a word to us, but he is"
+    assert said.dressed("他没有说，但是很急", unexpected) == "他没有说，\n但是很急"
     three = sentence("a", line_break("\n"), "b", line_break("\n"), "c")
     assert three.dressed("x y z", unexpected) == "x\ny\nz"
     assert three.dressed("x y", unexpected) == "x\ny"

@@ -2,8 +2,8 @@
 
     import dynctx
 
-    model = dynctx.load("models/tvsub-zh-en")
-    print(model.translate(["我买了一只猫。", "它很可爱。"]))
+    model = dynctx.load()  # or a model folder
+    print(model.translate(["他病了", "睡着了"]))  # ["He's sick.", "He's asleep."]
 
 What is documented here and in docs/api.md stays as it is from one release to the next.
 """

@@ -10,7 +10,7 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
   (before a word, after a word, between words);
 * a kept piece is looked for in the translation, nearest to its proportion; one that the translation has lost is
   put at the end, with a warning; a character with a spelling of its own (`&nbsp;`) has it again where it is found;
-* a line break inside a sentence takes the place of the nearest space.
+* a line break inside a sentence takes the place of the nearest space, or of one after punctuation not much further.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import NamedTuple
 
-from dynctx.formats.placing import Finder, Span, break_place, inside_word, nearest_like
+from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
 
@@ -182,8 +182,7 @@ class Sentence:
                 places.append(low)
                 continue
             wanted = self._scaled(mark.place, translation)
-            # a mark sticks to its content
-            weights = {Kind.OPEN: (2, 8), Kind.CLOSE: (8, 2)}.get(mark.piece.kind, (3, 3))
+            weights = {Kind.OPEN: (2, STICKS), Kind.CLOSE: (STICKS, 2)}.get(mark.piece.kind, (3, 3))
             low = nearest_like(self.text, mark.place, translation, wanted, low, weights)
             places.append(low)
         return places

@@ -15,6 +15,10 @@ CJK = re.compile(
     r"[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
 )
 
+PAUSES = ".,;:!?…，。；：！？"
+PAUSE = 6  # how many characters further away a line break after one of these may be
+STICKS = 8  # what it costs, in characters, to part a mark from its content by a space
+
 
 class Span(NamedTuple):
     """A stretch of the translation, and what is written in its place."""
@@ -124,14 +128,14 @@ def nearest_like(
     """The place near `wanted`, not before `low`, whose surroundings are most like those of `place` in the source.
 
     before_after: what it costs, in characters, if there is a space before (after) only one of the two. Scripts without
-    spaces fit everywhere.
+    spaces fit everywhere, but content to which a mark sticks neither begins nor ends with a space in any script.
     """
 
     def spaces(text: str, at: int) -> tuple[bool | None, bool | None]:
         before, after = text[at - 1] if at else " ", text[at] if at < len(text) else " "
         return None if CJK.match(before) else before.isspace(), None if CJK.match(after) else after.isspace()
 
-    there = spaces(source, place)
+    there = [False if a is None and w == STICKS else a for w, a in zip(before_after, spaces(source, place))]
     splits_word = inside_word(source, place)
     best, lowest = low, float("inf")
     for candidate in outward(wanted, low, len(translation)):
@@ -148,17 +152,24 @@ def nearest_like(
 
 
 def break_place(finder: Finder, wanted: int, low: int) -> tuple[int, int] | None:
-    """A place for a line break: a space, or between two characters of a script without spaces if none is near."""
+    """A place for a line break: a space, or between two characters of a script without spaces if none is near.
+
+    Where the speaker pauses, as subtitles are broken by hand, rather than between two words that belong together.
+    """
     text = finder.translation
     best, lowest = None, float("inf")
     for start in outward(wanted, max(low, 1), len(text) - 1):
         distance = abs(start - wanted)
         if distance >= lowest:
             break
+        pause = 0 if text[start - 1] in PAUSES else PAUSE
         if text[start].isspace() and finder.free(start, start + 1):
-            best, lowest = (start, start + 1), distance
+            cost = distance + (pause if distance else 0)  # what fits exactly needs nothing better
+            span = start, start + 1
+        elif CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1):
+            cost, span = distance + pause + 3, (start, start)
+        else:
             continue
-        between = CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1)
-        if between and distance + 3 < lowest:
-            best, lowest = (start, start), distance + 3
+        if cost < lowest:
+            best, lowest = span, cost
     return best

@@ -86,12 +86,12 @@ The mechanic looked at the engine for an hour.
 He could not find anything wrong with it.
 In the end she kicked the door.
 It started at once.`,
-  zh: `昨天我在车站看见了小李。
-她正在等去北京的火车。
-火车晚点了两个小时。
-所以我们一起喝了咖啡。
-她说很久没有回家了。
-妈妈一直在等她。
-我把伞借给了她。
-到家以后给我打电话吧。`,
+  zh: `昨天我见到你前妻了
+她怎么样
+看起来很累
+她说什么了
+说想见见你
+她丈夫知道吗
+不能让他知道
+一定会生气的`,
 };
