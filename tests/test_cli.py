@@ -3,56 +3,27 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import Ended, train_here, write_config, write_corpus
+from tiny_runs import Ended, Run, refused, train_here, write_config, write_corpus
 
-from dynctx import bench, cli, commands, commands_translate
+from dynctx import bench, commands, commands_translate
 from dynctx.config import load_config
 from dynctx.documents import Document
 from dynctx.files import atomic_write
 from dynctx.model_folder import load_model
 from dynctx.pipeline import Choice, translate_documents
 
-pytest_plugins = ("tiny_fixtures",)
+pytest_plugins = ("tiny_fixtures", "command_line")
 
-Run = Callable[..., Ended]
 TWO = "the cat sees the dog\n\nthe dog sees\nbig red house\n"  # two documents
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """A command in this process."""
-
-    def run(*arguments: str | Path, stdin: bytes = b"") -> Ended:
-        capfd.readouterr()
-        monkeypatch.setattr(sys, "argv", ["dynctx", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capfd.readouterr()
-        return Ended(code, out, err)
-
-    return run
-
-
-def refused(ended: Ended) -> str:
-    """The one line that a mistake is answered with."""
-    assert (ended.code, ended.out) == (2, ""), ended
-    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
-    return ended.err.removeprefix("dynctx: ").rstrip("\n")
 
 
 # the command itself

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_models import PAIRS, prepared_folder, saved, tiny_model
-from tiny_runs import Ended
+from tiny_runs import Ended, Run, refused
 
-from dynctx import cli
 from dynctx.documents import Document, write_jsonl
 from dynctx.evaluation.contrastive import decide
 from dynctx.evaluation.contrastive_sets import read_sets
 from dynctx.evaluation.split import Split
 from dynctx.model_folder import load_model
 
-Run = Callable[..., Ended]
+pytest_plugins = ("command_line",)
+
 COMMANDS = ("contrast", "contrast-build", "oracle", "context-use", "empty-context", "annotate", "compare", "report")
 
 ITEM = {
@@ -31,22 +28,6 @@ ITEM = {
     "true": 1,
     "dist": 2,
 }
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str | Path) -> Ended:
-        capfd.readouterr()
-        monkeypatch.setattr(sys, "argv", ["dynctx", *map(str, arguments)])
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capfd.readouterr()
-        return Ended(code, out, err)
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +46,6 @@ def items(tmp_path: Path) -> Path:
     others = [{**ITEM, "true": 0, "dist": 1}, {**ITEM, "src_ctx": [], "tgt_ctx": [], "dist": None}]
     path.write_text("".join(json.dumps(item) + "\n" for item in (ITEM, *others)), encoding="utf-8")
     return path
-
-
-def refused(ended: Ended) -> str:
-    assert (ended.code, ended.out) == (2, ""), ended
-    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
-    return ended.err.removeprefix("dynctx: ").rstrip("\n")
 
 
 def succeeded(ended: Ended) -> str:

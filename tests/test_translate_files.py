@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import inspect
-import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from format_helpers import swapped
-from tiny_runs import Ended
+from tiny_runs import Ended, Run, refused
 
 from dynctx import cli, commands_translate, model_folder
 from dynctx.documents import Document
@@ -22,30 +21,20 @@ from dynctx.formats import SCENE_GAP, plain
 from dynctx.model_folder import default_model, load_model
 from dynctx.pipeline import Choice, translate_documents
 
-pytest_plugins = ("tiny_fixtures",)
+pytest_plugins = ("tiny_fixtures", "command_line")
 
-Run = Callable[..., Ended]
 SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n2\n00:00:20,000 --> 00:00:21,000\nthe dog\n"
 PO = 'msgid "the cat"\nmsgstr "tac eht"\n\nmsgid "the dog"\nmsgstr ""\n'
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], trained: Path) -> Run:
+def run(run: Run, trained: Path) -> Run:
     """`dynctx translate` in this process, with the tiny model."""
 
-    def run(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
-        capfd.readouterr()
-        monkeypatch.setattr(sys, "argv", ["dynctx", command, "-m", str(trained), *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capfd.readouterr()
-        return Ended(code, out, err)
+    def translate(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
+        return run(command, "-m", trained, *arguments, stdin=stdin)
 
-    return run
+    return translate
 
 
 @pytest.fixture
@@ -62,12 +51,6 @@ def swap(monkeypatch: pytest.MonkeyPatch) -> list[list[Document]]:
 
     monkeypatch.setattr(commands_translate, "translate_and_explain", translate)
     return given
-
-
-def refused(ended: Ended) -> str:
-    assert (ended.code, ended.out) == (2, ""), ended
-    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
-    return ended.err.removeprefix("dynctx: ").rstrip("\n")
 
 
 def put(folder: Path, files: dict[str, str]) -> Path:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,13 @@ def crash_at(number: int) -> None:
 
 if __name__ == "__main__":
     serve()
+
+
+Run = Callable[..., Ended]
+
+
+def refused(ended: Ended) -> str:
+    """The one line that a mistake is answered with."""
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert ended.err.startswith("dynctx: ") and ended.err.count("\n") == 1, ended.err
+    return ended.err.removeprefix("dynctx: ").rstrip("\n")
