@@ -168,6 +168,13 @@ def test_the_page_says_what_there_is_to_say() -> None:
         assert f'id="{figure}-figure_1"' in page()
 
 
+def test_a_page_to_pass_on_has_no_text_of_the_corpus() -> None:
+    found = facts()
+    without = report_page.page(found, report_figures.draw_all(found), "runs/<x>", "test", examples=0)
+    assert "reference</td>" in page() and "reference</td>" not in without
+    assert "translations differ" in without and "are marked" not in without
+
+
 def test_ids_are_unique() -> None:
     ids = re.findall(r'\bid="([^"]+)"', page())
     assert len(ids) == len(set(ids)) > 50

@@ -198,13 +198,16 @@ def report(
     beam: Beam = None,
     selector: SelectorName = None,
     oracle_sentences: Annotated[int, typer.Option(help="Sentences that the oracle is tried on; 0: all.")] = 1000,
+    examples: Annotated[
+        int, typer.Option(help="Translations shown of each kind; 0: no text of the corpus, to pass the page on.")
+    ] = 8,
     seed: Annotated[int, typer.Option(help="Of the draw of sentences.")] = 1,
     device: Device = "auto",
 ) -> None:
     """One page about what a model selects, what that changes and what it costs."""
     from dynctx.commands_evaluation import make_report
 
-    make_report(model, split, data, output, beam, selector, oracle_sentences, seed, device)
+    make_report(model, split, data, output, beam, selector, oracle_sentences, examples, seed, device)
     print(output)
 
 

@@ -281,15 +281,18 @@ def make_report(
     beam: int | None,
     selector: str | None,
     oracle_sentences: int,
+    examples: int,
     seed: int,
     device: str,
 ) -> None:
     from dynctx.evaluation import report
 
+    if examples < 0:
+        raise DynctxError("--examples must not be negative")
     model = load(folder, device)
     chosen = selector_of(model, selector)
     texts = Split(model, held_out(model, split, data))
     decoding = changed(model.config.decoding, beam=beam)
     with bar(3 * len(texts.filled)) as advance, precision(model.device):
         facts = report.gather(texts, chosen, decoding, some_of(texts.scorable, oracle_sentences, seed), advance)
-    report.write(facts, str(folder), split, output)
+    report.write(facts, str(folder), split, output, examples)

@@ -137,7 +137,7 @@ def _probabilities(split: Split, selector: Selector) -> Floats | None:
     lengths = split.gatherer.lengths_of(split.filled)
     for rows in batches_by_length(lengths[0] + lengths[2], 256):
         sentences = split.filled[rows]
-        found[sentences] = selector.probabilities(split.gatherer.one_per_row(sentences)).float().cpu().numpy()
+        found[sentences] = selector.probabilities(split.gatherer.bare(sentences)).float().cpu().numpy()
     return found
 
 
@@ -158,7 +158,7 @@ def _ranks(values: Floats) -> Floats:
     return ((last - counts + 1 + last) / 2)[inverse]
 
 
-def write(facts: Facts, model: str, split: str, output: Path) -> None:
+def write(facts: Facts, model: str, split: str, output: Path, examples: int = 8) -> None:
     """The page, and its figures beside it in NAME.figures/."""
     from dynctx.evaluation import report_figures, report_page
     from dynctx.files import atomic_write
@@ -171,4 +171,4 @@ def write(facts: Facts, model: str, split: str, output: Path) -> None:
         with atomic_write(folder / f"{figure.name}.png", "wb") as file:
             file.write(figure.png)
     with atomic_write(output) as page:
-        page.write(report_page.page(facts, figures, model, split))
+        page.write(report_page.page(facts, figures, model, split, examples))

@@ -46,7 +46,8 @@ this in use; it shows how much a selection could gain at most.</dd>
 """.strip()
 
 
-def page(facts: Facts, figures: Sequence[Drawn], model: str, split: str) -> str:
+def page(facts: Facts, figures: Sequence[Drawn], model: str, split: str, examples: int = EXAMPLES) -> str:
+    """examples: translations shown of each kind; without any, no text of the corpus is on the page."""
     drawn = {figure.name: figure for figure in figures}
     scope = facts.split.gatherer.scope
     parts = [
@@ -62,7 +63,7 @@ def page(facts: Facts, figures: Sequence[Drawn], model: str, split: str) -> str:
             _figure(drawn["distances"]),
             "<h2>Along the document</h2>" + _positions_text(facts),
             _figure(drawn["positions"]),
-            "<h2>What it changed</h2>" + _changed(facts, facts.none) + _changed(facts, facts.full),
+            "<h2>What it changed</h2>" + _changed(facts, facts.none, examples) + _changed(facts, facts.full, examples),
             "<h2>Reward against BLEU</h2>"
             "<p>Each dot is a sentence with something selected: how its selection changed the reward and the BLEU of "
             "its translation, compared with no context. If the reward is a good guide, dots lie to the upper right and "
@@ -145,7 +146,7 @@ def _different(facts: Facts, other: Run) -> list[int]:
     return [s for s in facts.filled.tolist() if facts.own.texts[s] != other.texts[s]]
 
 
-def _changed(facts: Facts, other: Run) -> str:
+def _changed(facts: Facts, other: Run, count: int) -> str:
     """The translations that differ most in BLEU from those with no context, or with all of it."""
     changed = _different(facts, other)
     name = "no context" if other is facts.none else "all of the context"
@@ -154,10 +155,10 @@ def _changed(facts: Facts, other: Run) -> str:
     worse = sorted((s for s in changed if gains[s] < 0), key=lambda s: (gains[s], s))
     text = (
         f"<h3>Against {name}</h3><p>{len(changed):,} translations differ: {len(better):,} have a higher sentence BLEU "
-        f"with the selection, {len(worse):,} a lower one, {len(changed) - len(better) - len(worse):,} the same. "
-        "The selected sentences are marked.</p>"
+        f"with the selection, {len(worse):,} a lower one, {len(changed) - len(better) - len(worse):,} the same."
+        f"{' The selected sentences are marked.' if count else ''}</p>"
     )
-    for title, shown in (("largest gains", better[:EXAMPLES]), ("largest losses", worse[:EXAMPLES])):
+    for title, shown in (("largest gains", better[:count]), ("largest losses", worse[:count])):
         if shown:
             examples = "".join(_example(facts, other, s, gains[s]) for s in shown)
             text += f"<details{' open' if title.endswith('gains') else ''}><summary>The {title}</summary>"

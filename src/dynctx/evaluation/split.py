@@ -111,5 +111,5 @@ def selections(gatherer: Gatherer, sentences: Ints, selector: Selector, batch_se
     if gatherer.scope and len(sentences):
         lengths = gatherer.lengths_of(sentences)
         for chosen in batches_by_length(lengths[0] + lengths[2], batch_sentences):
-            found[chosen] = selector.select(gatherer.one_per_row(sentences[chosen])).cpu().numpy()
+            found[chosen] = selector.select(gatherer.bare(sentences[chosen])).cpu().numpy()
     return found
