@@ -13,20 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynctx import config as configuration
-from dynctx.config import (
-    Config,
-    DataConfig,
-    ParallelFiles,
-    apply_overrides,
-    convert,
-    load_config,
-    parse_config,
-    read_yaml,
-    to_dict,
-    to_yaml,
-)
+from dynctx.config import Config, DataConfig, ParallelFiles, apply_overrides, load_config, parse_config
 from dynctx.documents import TextFile
 from dynctx.errors import DynctxError
+from dynctx.plain_data import convert, read_yaml, to_dict, to_yaml
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 PAIR = {"source": "a.en", "target": "a.de"}
