@@ -1,19 +1,25 @@
-"""A tiny model with a scorer, and services around it, for the tests of `dynctx serve`."""
+"""A tiny model with a scorer, services around it, and what is asked of them, for the tests of `dynctx serve`."""
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from starlette.testclient import TestClient
 from tiny_runs import Warm
 
 from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig, ScorerConfig
+from dynctx.documents import Document
 from dynctx.model_folder import Model, build_scorer
+from dynctx.pipeline import Choice, translate_and_explain
+from dynctx.serve import batching
 from dynctx.serve.app import make_app
 from dynctx.serve.batching import BatchSizes
 from dynctx.serve.limits import Limits
@@ -23,6 +29,7 @@ from dynctx.translators import build_translator
 
 TEXT = ["the cat sat on the mat", "a dog ran in the park", "it rains today again and again", "we saw a small house"]
 SENTENCES = ["the cat sat", "a dog ran", "it rains today", "we saw a house", "the park again", "a small mat", "it sat"]
+Translated = list[tuple[str, Choice]]
 
 
 def tiny_model() -> Model:
@@ -68,6 +75,69 @@ def client_of(
     with TestClient(make_app(service), raise_server_exceptions=False) as client:
         client.service = service  # type: ignore[attr-defined]
         yield client
+
+
+def direct(model: Model, sentences: list[str], selector: str = "probability-first") -> Translated:
+    """What the library says without any service."""
+    (document,), (choices,) = translate_and_explain(
+        model, [Document("x", tuple(sentences))], selector=model.choose(selector)
+    )
+    return list(zip(document.sentences, choices))
+
+
+def lines(found: Translated) -> list[str]:
+    return [translation for translation, _ in found]
+
+
+def sentences_of(found: Translated, numbers: list[int] | None = None) -> list[dict[str, Any]]:
+    return [
+        {
+            "sentence": number,
+            "translation": translation,
+            "selected": list(choice.selected),
+            "probabilities": {str(d): pytest.approx(p, abs=1e-5) for d, p in choice.probabilities.items()},
+            "non": choice.non if choice.non is None else pytest.approx(choice.non, abs=1e-5),
+        }
+        for number, (translation, choice) in enumerate(found, 1)
+        if numbers is None or number in numbers
+    ]
+
+
+def post(client: TestClient, path: str = "/translate", **fields: Any) -> Any:
+    return client.post(path, json=fields)
+
+
+def refused(answer: Any, status: int) -> str:
+    """The reason of an error of this status; an error is one reason and nothing else."""
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    assert "Traceback" not in answer.text and ".py" not in answer.text
+    return answer.json()["error"]
+
+
+class Held:
+    """In the place of `translate_and_explain`: waits until it is let go, and remembers what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.begun = threading.Event(), threading.Semaphore(0)
+        self.calls: list[list[tuple[str, ...]]] = []
+        monkeypatch.setattr(batching, "translate_and_explain", self)
+
+    def __call__(self, model: Model, documents: list[Document], *rest: Any, **more: Any) -> Any:
+        self.calls.append([document.sentences for document in documents])
+        self.begun.release()
+        assert self.go.wait(20)
+        return translate_and_explain(model, documents, *rest, **more)
+
+    def wait_for_call(self) -> None:
+        assert self.begun.acquire(timeout=20)
+
+
+def wait_until(holds: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class Server:

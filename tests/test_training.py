@@ -15,10 +15,11 @@ from tiny_runs import changed, curve, last_checkpoint, learned, log_of, train_he
 from torch import Tensor, nn
 
 from dynctx import decoding, pipeline
-from dynctx.config import Config, ScheduleConfig, load_config, to_dict
+from dynctx.config import Config, ScheduleConfig, load_config
 from dynctx.errors import DynctxError
 from dynctx.losses import token_losses
 from dynctx.model_folder import load_model, load_weights
+from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training import checkpoints, translation
 from dynctx.training.loop import FREE, Training, flat, learning_rate, make_fabric, train

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from dynctx.config import Config, DecodingConfig, load_config, to_dict
+from dynctx.config import Config, DecodingConfig, load_config
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
 from dynctx.model_folder import Model, build_scorer, find_model, join, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
+from dynctx.plain_data import to_dict
 from dynctx.prepare import load_subwords
 from dynctx.selection.strategies import Selector
 from dynctx.training.reporting import count_parameters

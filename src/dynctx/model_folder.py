@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynctx.config import Config, parse_config, read_yaml, to_yaml
+from dynctx.config import Config, parse_config
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
+from dynctx.plain_data import read_yaml, to_yaml
 from dynctx.prepare import load_subwords, save_subwords
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Selector, parse_selector

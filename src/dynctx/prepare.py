@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from dynctx.config import DataConfig, ParallelFiles, to_dict
+from dynctx.config import DataConfig, ParallelFiles
 from dynctx.corpus import StoreWriter
 from dynctx.documents import Document, read_parallel
 from dynctx.errors import DynctxError
 from dynctx.files import atomic_write
+from dynctx.plain_data import to_dict
 from dynctx.subwords import Subwords, train_subwords
 
 CHUNK = 50_000  # sentences encoded at a time: enough to keep the threads busy, little memory

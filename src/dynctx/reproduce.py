@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from dynctx import __version__
-from dynctx.config import Config, apply_overrides, build, load_config, read_yaml
+from dynctx.config import Config, apply_overrides, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
@@ -25,6 +25,7 @@ from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
 from dynctx.model_folder import load_model
 from dynctx.pipeline import translate_and_explain
+from dynctx.plain_data import build, read_yaml
 from dynctx.prepare import read_held_out
 
 TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on

@@ -147,7 +147,7 @@ def _score(
 ) -> Score:
     """Count with a sacreBLEU metric, keeping the counts of each segment.
 
-    sacreBLEU shows the counts only to its own significance tests, hence the underscores; `test_evaluation`
+    sacreBLEU shows the counts only to its own significance tests, hence the underscores; `test_bleu`
     holds the result against its public `corpus_score`.
     """
     if not hypotheses:

@@ -164,22 +164,14 @@ def evaluate(
         seen = SeenLines(unseen.count(False), len(unseen), leave_out_seen)
         if leave_out_seen:
             keep = unseen
-        if not any(keep):
-            raise DynctxError(
-                f"{_name(model)}: all {len(keep):,} lines also occur in train, nothing is left to score; "
-                "check that train does not name the test set"
-            )
+            _check_some_left(keep, model)
     test_set = _TestSet([list(compress(lines, keep)) for lines in reference_lines], _kept(sizes, keep), language)
     kept_hypothesis = list(compress(hypothesis_lines, keep))
     scores, absent = test_set.scores(kept_hypothesis)
     ter = bleu.corpus_ter(kept_hypothesis, test_set.references, language=language)
     comparisons: list[Comparison] = []
     if baseline_lines is not None:
-        baseline_scores, _ = test_set.scores(list(compress(baseline_lines, keep)))
-        comparisons = [
-            paired_bootstrap(score, baseline, samples=samples, seed=seed)
-            for score, baseline in zip(scores, baseline_scores)
-        ]
+        comparisons = test_set.compare(scores, list(compress(baseline_lines, keep)), samples, seed)
     hypothesis_length, reference_length = scores[0].counts.sum(axis=0)[:2]  # in BLEU's tokens
     return Report(
         hypothesis=_name(_text_file(hypothesis)),
@@ -222,6 +214,13 @@ class _TestSet:
         except bleu.MissingTokenizer as missing:
             absent["tokenised BLEU"] = str(missing)
         return scores, absent
+
+    def compare(self, scores: list[Score], baseline: list[str], samples: int, seed: int) -> list[Comparison]:
+        """A system's `scores` against those of the `baseline` translation."""
+        return [
+            paired_bootstrap(score, other, samples=samples, seed=seed)
+            for score, other in zip(scores, self.scores(baseline)[0])
+        ]
 
     def _documents(self, lines: list[str]) -> list[list[str]]:
         line = iter(lines)
@@ -270,6 +269,14 @@ def _unseen(looked_for: list[list[str]], train: Sequence[TextFile | StrPath]) ->
         line for file in train for sentence in _sentences(_text_file(file)) if (line := _normalised(sentence)) in wanted
     }
     return [not lines & met for lines in versions]
+
+
+def _check_some_left(keep: list[bool], model: TextFile) -> None:
+    if not any(keep):
+        raise DynctxError(
+            f"{_name(model)}: all {len(keep):,} lines also occur in train, nothing is left to score; "
+            "check that train does not name the test set"
+        )
 
 
 def _sentences(file: TextFile) -> Iterator[str]:

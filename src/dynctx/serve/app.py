@@ -102,20 +102,7 @@ def add_libretranslate(app: FastAPI, service: Service) -> None:
     @app.get("/frontend/settings", include_in_schema=False)
     async def settings() -> dict[str, Any]:
         """What some clients of LibreTranslate ask for first."""
-        source, target = language(service.source, []), language(service.target, [])
-        return {
-            "apiKeys": service.api_key is not None,
-            "charLimit": service.limits.characters,
-            "filesTranslation": False,
-            "frontendTimeout": 500,
-            "keyRequired": service.api_key is not None,
-            "language": {
-                "source": {"code": source.code, "name": source.name},
-                "target": {"code": target.code, "name": target.name},
-            },
-            "suggestions": False,
-            "supportedFilesFormat": [],
-        }
+        return frontend_settings(service)
 
 
 def add_documents(app: FastAPI, service: Service) -> None:
@@ -219,6 +206,24 @@ def language(code: str, targets: list[str]) -> schemas.Language:
 
 def detection(service: Service, text: str) -> dict[str, Any]:
     return {"confidence": confidence(text, service.source), "language": service.source}
+
+
+def frontend_settings(service: Service) -> dict[str, Any]:
+    """The settings of LibreTranslate's own page, as far as they mean something here."""
+    source, target = language(service.source, []), language(service.target, [])
+    return {
+        "apiKeys": service.api_key is not None,
+        "charLimit": service.limits.characters,
+        "filesTranslation": False,
+        "frontendTimeout": 500,
+        "keyRequired": service.api_key is not None,
+        "language": {
+            "source": {"code": source.code, "name": source.name},
+            "target": {"code": target.code, "name": target.name},
+        },
+        "suggestions": False,
+        "supportedFilesFormat": [],
+    }
 
 
 def client_of(request: Request) -> str:

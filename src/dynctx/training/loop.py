@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from dynctx import __version__
-from dynctx.config import Config, ScheduleConfig, parse_config, to_dict
+from dynctx.config import Config, ScheduleConfig, parse_config
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
 from dynctx.model_folder import named, weights_of
+from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
 from dynctx.training.reporting import Reporter, check_finite
