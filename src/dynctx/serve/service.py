@@ -11,11 +11,12 @@ from starlette.requests import Request
 
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
-from dynctx.selection.strategies import Random
 from dynctx.serve.batching import Answer, Batcher, BatchSizes, Task
 from dynctx.serve.limits import Clients, Limits, Refused
 from dynctx.serve.metrics import Metrics
 
+FORMS = "none, full, previous N, probability-first, size-first N"
+SERVED = [[form.split()[0]] for form in FORMS.split(", ")]
 LONGEST_SELECTOR = 40  # characters
 MOST_SELECTED = 1000  # the N of `previous N`
 Answers = AsyncGenerator[list[Answer], None]
@@ -44,9 +45,12 @@ class Service:
         """Its name as the selector itself writes it, so that those that choose alike are batched together."""
         if len(name) > LONGEST_SELECTOR:
             raise DynctxError(f"selector {name[:LONGEST_SELECTOR]!r}...: no selector has so long a name")
-        selector = self.model.choose(name)
-        if isinstance(selector, Random):  # what it draws would depend on what else is in the batch
+        first = name.split()[:1]
+        if first == ["random"]:  # what it draws would depend on what else is in the batch
             raise DynctxError(f"selector {name!r}: the service does not choose at random; take full or previous N")
+        if first not in SERVED:  # above all not `fixed FILE`: no request names a file of this machine
+            raise DynctxError(f"selector {name!r}: expected one of: {FORMS}")
+        selector = self.model.choose(name)
         size = getattr(selector, "n", None) or getattr(selector, "size", None) or 0
         if size > MOST_SELECTED:
             raise DynctxError(f"selector {name!r}: more than {MOST_SELECTED} sentences")
