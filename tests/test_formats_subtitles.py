@@ -100,6 +100,12 @@ def test_lines_of_a_cue(files: Files, lines: str, expected: list[str]) -> None:
         ("Only text.\n", "film.srt:1: holds no subtitle (a line such as 00:00:01,000 --> 00:00:02,500)"),
         ("Title\n" + cue(1, 2), "film.srt:1: 'Title' before the first subtitle; it starts with a number"),
         (
+            "1\n00:00:01,000 -> 00:00:02,000\nhello\n\n" + cue(3, 4),
+            "film.srt:2: '00:00:01,000 -> 00:00:02,000' is no timing",
+        ),
+        ("1\nhello\n\n" + cue(3, 4), "film.srt:2: 'hello' is no timing"),
+        ("1\n\0\n" + cue(3, 4), "film.srt:2: no text: it holds a NUL byte"),
+        (
             cue(1, 2) + "2\n00:00:03 --> 00:00:04\nText\n",
             "film.srt:6: '00:00:03 --> 00:00:04' is no timing; write 00:00:01,000 --> 00:00:02,500",
         ),

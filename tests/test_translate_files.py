@@ -135,6 +135,8 @@ def test_several_files(run: Run, swap: list[list[Document]], tmp_path: Path) -> 
     assert "cannot be joined to other files; write them to a folder" in refused(run(a, b))
     assert "would both be written to" in refused(run(a, other, "-o", tmp_path / "out"))
     assert "would be overwritten" in refused(run(a, b, "-o", tmp_path))
+    before = a.read_bytes()
+    assert "would be overwritten" in refused(run(a, "-o", a)) and a.read_bytes() == before
     assert "has no name in a folder" in refused(run("-", a, "-o", tmp_path / "out"))
     assert "is a folder; say where to write" in refused(run(tmp_path / "x"))
     assert f"{a}: is a file" in refused(run(tmp_path / "x", "-o", a))

@@ -139,7 +139,7 @@ def planned(files: Sequence[Path], output: Path | None) -> list[Job]:
     folders = [file for file in files if file.is_dir()]
     several = len(files) > 1 and output is not None and not output.suffix
     if not folders and not several and not (output is not None and output.is_dir()):
-        return [Job(str(file), output) for file in files]
+        return [spared(Job(str(file), output)) for file in files]
     if output is None:
         raise DynctxError(f"{at(folders[0])}: is a folder; say where to write with -o FOLDER")
     if output.is_file():
@@ -154,9 +154,15 @@ def planned(files: Sequence[Path], output: Path | None) -> list[Job]:
         if job.output in taken:
             raise DynctxError(f"{at(job.path)} and {taken[job.output]} would both be written to {job.output}")
         taken[job.output] = job.path
-        if job.output is not None and job.output.resolve() == Path(job.path).resolve():
-            raise DynctxError(f"{at(job.path)}: would be overwritten; write to another folder")
+        spared(job)
     return jobs
+
+
+def spared(job: Job) -> Job:
+    """The same, unless it would write over what it reads."""
+    if job.output is not None and job.path != "-" and job.output.resolve() == Path(job.path).resolve():
+        raise DynctxError(f"{at(job.path)}: would be overwritten; write to another place")
+    return job
 
 
 def folder_jobs(folder: Path, output: Path) -> list[Job]:

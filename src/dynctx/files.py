@@ -94,7 +94,7 @@ def _open_bytes(path: StrPath) -> Iterator[IO[bytes]]:
 def not_utf8(name: str, line: int, byte: int, offset: int) -> DynctxError:
     return DynctxError(
         f"{at(name, line)}: not UTF-8: byte 0x{byte:02x} at byte offset {offset} of the line; "
-        "convert the file to UTF-8 (or name it .xz or .gz if it is packed)"
+        "convert it, for instance Chinese with iconv -f GB18030 -t UTF-8 (or name it .xz or .gz if it is packed)"
     )
 
 

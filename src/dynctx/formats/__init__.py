@@ -127,7 +127,12 @@ def decoded(data: bytes, name: str) -> tuple[str, str]:
     elif declared := XML_ENCODING.match(data[:200]):
         encoding = declared[1].decode()
     try:
-        return data.decode(encoding), encoding
+        text = data.decode(encoding)
+        if "\0" in text:
+            raise DynctxError(
+                f"{at(name, text.count(chr(10), 0, text.index(chr(0))) + 1)}: no text: it holds a NUL byte"
+            )
+        return text, encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         if encoding.lower() == "utf-8":

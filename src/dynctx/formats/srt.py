@@ -24,6 +24,8 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
     # a number just above a timing belongs to it
     starts = [t - 1 if t and NUMBER.fullmatch(lines[t - 1].strip(SPACES)) else t for t in timings]
     for number, line in enumerate(lines[: starts[0]], 1):
+        if NUMBER.fullmatch(line.strip(SPACES)) and number < len(lines):  # of a subtitle whose timing is broken
+            raise no_timing(lines[number], name, number + 1)
         if not is_blank(line):
             raise DynctxError(f"{at(name, number)}: {shown(line)} before the first subtitle; it starts with a number")
     builder = Builder(name, "srt", language)
