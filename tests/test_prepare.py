@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -148,6 +149,26 @@ def test_kind_of_subwords(tiny_data: DataConfig, kind: Literal["bpe", "unigram"]
     prepare(dataclasses.replace(tiny_data, subwords=kind))
     score = load_subwords(tiny_data.folder)[0].processor.GetScore(8)
     assert (score == -1) == (kind == "bpe")  # the second piece of BPE; a log probability of the other
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_subwords_of_another_model(tiny_data: DataConfig, tmp_path: Path, joint: bool) -> None:
+    """To train that model further: nothing is trained, and the pieces are its own."""
+    preparing.prepare(dataclasses.replace(tiny_data, joint=joint), say=print)
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.yaml").write_text("seed: 1\n")
+    for file in Path(tiny_data.folder).glob("spm*.model"):
+        shutil.copy(file, tmp_path / "run" / "model")
+    said: list[str] = []
+    other = dataclasses.replace(
+        tiny_data, folder=str(tmp_path / "other"), vocabulary=999, subwords_from=str(tmp_path / "run")
+    )
+    card = preparing.prepare(other, say=said.append)
+    assert card["vocabulary"]["joint"] is joint and "training the subword model" not in " ".join(said)
+    for theirs, ours in zip(load_subwords(tmp_path / "run" / "model"), load_subwords(other.folder)):
+        assert theirs.model == ours.model
+    with pytest.raises(DynctxError, match="nowhere"):
+        preparing.prepare(dataclasses.replace(other, subwords_from=str(tmp_path / "nowhere")), say=said.append)
 
 
 def test_a_joint_model_is_one_object(prepared: DataConfig) -> None:

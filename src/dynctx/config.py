@@ -42,6 +42,7 @@ class DataConfig:
     byte_fallback: bool = True
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     subword_sample: int = 1_000_000
+    subwords_from: str = ""
     max_length: int = 128
     max_ratio: float = 8.0
 

@@ -37,15 +37,18 @@ def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str,
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "card.json").unlink(missing_ok=True)  # a folder without a card is one that is not finished
-    say("training the subword model" + ("" if config.joint else "s"))
-    source, target = make_subwords(config, threads)
+    if config.subwords_from:
+        source, target = borrowed_subwords(config.subwords_from)
+    else:
+        say("training the subword model" + ("" if config.joint else "s"))
+        source, target = make_subwords(config, threads)
     save_subwords(folder, source, target)
     held_out = [name for name in splits if name != "train"]
     seen = {name: HeldOut(splits[name][0]) for name in held_out}
     card: dict[str, Any] = {
         "source_language": config.source_language,
         "target_language": config.target_language,
-        "vocabulary": {"source": len(source), "target": len(target), "joint": config.joint},
+        "vocabulary": {"source": len(source), "target": len(target), "joint": source is target},
         "splits": {},
     }
     for name, files in splits.items():
@@ -108,6 +111,14 @@ def make_subwords(config: DataConfig, threads: int) -> tuple[Subwords, Subwords]
         model = train(0, 1)
         return model, model
     return train(0), train(1)
+
+
+def borrowed_subwords(folder: str) -> tuple[Subwords, Subwords]:
+    """Those of a model, or of a run's best model."""
+    place = Path(folder)
+    if not (place / "config.yaml").exists() and (place / "model" / "config.yaml").exists():
+        place = place / "model"
+    return load_subwords(place)
 
 
 def save_subwords(folder: Path, source: Subwords, target: Subwords) -> None:
