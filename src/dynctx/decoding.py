@@ -123,13 +123,15 @@ class BeamSearch:
         logits.index_fill_(2, self.never, -torch.inf)
         if self.forced_length:
             logits[:, :, EOS] = torch.where(self.step < self.forced_length, -torch.inf, 1e4)
-        normaliser = self.scores - torch.logsumexp(logits, dim=-1)  # [r, beam]
         width = min(2 * self.beam, logits.shape[2])
         top, token = logits.topk(width, dim=2)  # [r, beam, 2 beam]: no more can matter
+        ending, highest = logits[:, :, EOS].clone(), top[:, :, :1]
+        # log of the summed exponentials, in place and with the highest known: several times as fast as logsumexp
+        normaliser = self.scores - highest.squeeze(2) - logits.sub_(highest).exp_().sum(dim=2).log()  # [r, beam]
         scores = (top + normaliser[:, :, None]).flatten(1)
         scores, chosen = scores.topk(min(2 * self.beam, scores.shape[1]), dim=1)
         hypothesis, token = chosen // width, token.flatten(1).gather(1, chosen)
-        endings = logits[:, :, EOS] + normaliser
+        endings = ending + normaliser
         return (
             torch.cat([scores, endings], dim=1),
             torch.cat([hypothesis, torch.arange(self.beam, device=chosen.device).expand_as(endings)], dim=1),
