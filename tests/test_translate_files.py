@@ -265,3 +265,31 @@ def test_the_default_model_is_used(
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert not end.value.code and capfd.readouterr().out.startswith("# ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "hello {name}\n"),
+        ("a.md", "hello {name}\n"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nhello {name}\n"),
+        ("a.txt", "see http://example.org/abc here\n"),
+    ],
+)
+def test_placeholders_and_addresses_come_through(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
+) -> None:
+    """Also through a translator that swaps upper and lower case; one that forgets them gets them back at the end."""
+    (tmp_path / name).write_text(text)
+    held = "{name}" if "{" in text else "http://example.org/abc"
+    ended = run(tmp_path / name)
+    assert (ended.code, ended.err) == (0, "") and held in ended.out and "HE" in ended.out, ended
+
+    def forget(model: Any, documents: Sequence[Document], *_: Any, **__: Any) -> Any:
+        found = [Document(d.id, tuple("gone" for _ in d.sentences)) for d in documents]
+        return found, [[Choice((), {}, None)] * len(d.sentences) for d in documents]
+
+    monkeypatch.setattr(commands_translate, "translate_and_explain", forget)
+    ended = run(tmp_path / name)
+    assert ended.code == 0 and f"gone {held}" in ended.out, ended
+    assert f"{name}:" in ended.err and held in ended.err

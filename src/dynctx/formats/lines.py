@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dynctx.document_formats import SPACES
 from dynctx.formats.inline import Piece, line_break, text_piece
+from dynctx.formats.placeholders import protected
 
 
 def lines_of(text: str) -> list[str]:
@@ -37,6 +38,6 @@ def joined(
         between += line[:start]
         if between:
             pieces.append(line_break(between, ends_sentence))
-        pieces += pieces_of(content)
+        pieces += protected(pieces_of(content))
         between = line[start + len(content) :]
     return [*pieces, line_break(between)] if between else pieces

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, kept, line_break, single, text_piece
 from dynctx.formats.lines import lines_of
+from dynctx.formats.placeholders import protected
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xml import VOID
@@ -117,7 +118,7 @@ class Writer:
         text = "\n".join(content)
         # line ends, with indentation and quote marks; in Chinese each ends a sentence
         breaks = (self.lines[a[0]][a[2] :] + self.lines[b[0]][: b[1]] for a, b in pairwise(places))
-        pieces = list(with_breaks(pieces_of(text, references), breaks, is_chinese(text)))
+        pieces = list(with_breaks(protected(pieces_of(text, references)), breaks, is_chinese(text)))
         passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape)
         if not cell:
             passage.finish = no_new_block("".join(piece.raw for piece in pieces))
