@@ -21,6 +21,7 @@ from dynctx.layers import (
     Growing,
     LayerSizes,
     Residual,
+    attention,
     causal,
     same_sentence,
     sinusoids,
@@ -137,6 +138,27 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, hea
                     mixed = sum(math.exp(score) * float(value[r, k, c]) for score, k in zip(scores, seen))
                     rows[r][q][c] = mixed / total
     return rows
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5, 70])  # one, a few and many: each has its own kernel on a CPU
+@torch.no_grad()
+def test_attention_equals_plain_loops_for_any_number_of_queries(queries: int) -> None:
+    torch.manual_seed(1)
+    rows, keys, heads, size = 2, 4, 2, 3
+    query, key, value = (torch.randn(rows, n, heads * size, dtype=torch.float64) for n in (queries, keys, keys))
+    mask = torch.rand(rows, queries, keys) < 0.6
+    mask[:, :, 1] = True  # nobody sees nothing
+    expected = torch.tensor(plain_attention(query, key, value, mask, heads), dtype=torch.float64)
+
+    def split(x: Tensor) -> Tensor:
+        return x.view(rows, -1, heads, size).transpose(1, 2)
+
+    found = attention(split(query), split(key), split(value), mask[:, None])
+    assert torch.allclose(found.transpose(1, 2).flatten(2), expected, atol=1e-12)
+    everything = torch.ones_like(mask)
+    expected = torch.tensor(plain_attention(query, key, value, everything, heads), dtype=torch.float64)
+    found = attention(split(query), split(key), split(value), None)
+    assert torch.allclose(found.transpose(1, 2).flatten(2), expected, atol=1e-12)
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dynctx import linear
 from dynctx.config import ModelConfig
-from dynctx.linear import Linear, to_int8
+from dynctx.linear import Int8Linear, Linear, to_int8
 from dynctx.translators.sentence import SentNmt
 
 needs_onednn = pytest.mark.skipif(not linear.ONEDNN, reason="this build of torch has no oneDNN")
@@ -184,6 +184,66 @@ def test_autocast_takes_the_plain_path(kernel: list[Tensor]) -> None:
     assert not kernel
 
 
+@pytest.fixture
+def roundings(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The precision of each weight that was rounded and kept."""
+    found: list[torch.dtype] = []
+    rounded = Linear.rounded
+
+    def watched(self: Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        before = self._rounded
+        result = rounded(self, dtype)
+        if self._rounded is not before:
+            found.append(dtype)
+        return result
+
+    monkeypatch.setattr(Linear, "rounded", watched)
+    return found
+
+
+def test_under_autocast_a_weight_in_use_is_rounded_once(roundings: list[torch.dtype]) -> None:
+    module, x = made(), torch.randn(3, 6)
+    low = [t.detach().bfloat16() for t in (x, module.weight, module.bias)]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = [module(x) for _ in range(3)]
+    assert roundings == [torch.bfloat16]
+    assert all(torch.equal(y, F.linear(*low)) for y in found)
+
+
+def test_under_autocast_changed_weights_are_rounded_again(roundings: list[torch.dtype]) -> None:
+    module, x = made(), torch.randn(3, 6)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+
+    def is_right() -> bool:
+        low = [t.detach().bfloat16() for t in (x, module.weight, module.bias)]
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            return torch.equal(module(x), F.linear(*low))
+
+    assert is_right()
+    module.weight.grad, module.bias.grad = torch.ones_like(module.weight), torch.ones_like(module.bias)
+    optimizer.step()
+    assert is_right()
+    with torch.no_grad():
+        module.weight.mul_(2)
+    assert is_right()
+    assert len(roundings) == 3
+
+
+def test_under_autocast_what_learns_gets_its_gradient_and_what_is_frozen_passes_it_on() -> None:
+    module, x = made(), torch.randn(3, 6, requires_grad=True)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        module(x)  # what was rounded here must not be in the way of training
+    with torch.autocast("cpu", torch.bfloat16):
+        module(x).float().sum().backward()
+    assert module.weight.grad is not None and x.grad is not None
+    expected = x.grad.clone()
+    x.grad = module.weight.grad = None
+    module.requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16):
+        module(x).float().sum().backward()
+    assert torch.equal(x.grad, expected) and module.weight.grad is None
+
+
 # 8 bits
 
 
@@ -199,7 +259,7 @@ def test_8_bits_replace_every_linear_map() -> None:
     assert sum(isinstance(m, Linear) for m in model.modules()) == 4 + 2 * 7 + 1
     to_int8(model)
     assert not any(isinstance(m, nn.Linear) for m in model.modules())
-    assert sum(type(m).__name__ == "Linear" for m in model.modules()) == 4 + 2 * 7 + 1
+    assert sum(isinstance(m, Int8Linear) for m in model.modules()) == 4 + 2 * 7 + 1
 
 
 def test_8_bits_come_close() -> None:
@@ -212,6 +272,21 @@ def test_8_bits_come_close() -> None:
         found = module(x)
     error = (found - expected).norm() / expected.norm()
     assert 0 < error < 0.03  # 8 bits: steps of 1/127 of the largest value, errors of a hundredth
+
+
+def test_8_bits_rectify_what_they_map() -> None:
+    module, x = made(32, 64), torch.randn(10, 32)
+    small = Int8Linear(module)
+    with torch.no_grad():
+        assert torch.equal(module.rectified(x), F.relu(module(x)))
+        assert torch.equal(small.rectified(x), F.relu(small(x)))
+    assert (small(x) < 0).any()
+
+
+def test_8_bits_of_weights_that_are_all_zero() -> None:
+    module = made(4, 3)
+    nn.init.zeros_(module.weight)
+    assert torch.allclose(Int8Linear(module)(torch.randn(2, 4)), module.bias.detach().expand(2, 3), atol=1e-6)
 
 
 def test_8_bits_leave_the_tied_embedding_alone() -> None:

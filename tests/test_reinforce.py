@@ -12,12 +12,13 @@ import torch
 from tiny_runs import changed, learned, log_of, train_here
 from torch import Tensor
 
-from dynctx.batches import retargeted
+from dynctx.batches import Batch, Gatherer, retargeted
 from dynctx.commands import label_corpus
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model, load_weights
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.scoring import score, sums
+from dynctx.training import reinforce
 from dynctx.training.loop import Training
 from dynctx.training.reinforce import Outcome, ReinforceRecipe
 from dynctx.training.scorer import ScorerRecipe
@@ -245,6 +246,32 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
     expected = 0.75 * sum(nll(sentence, chosen, None) for sentence, chosen in zip(sentences.tolist(), drawn))
     expected += 0.25 * (0.5 * nll(8, drawn[0], [9, 8, 2]) - 0.25 * nll(10, drawn[2], [7, 2]))
     assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_long_sentences_are_drawn_by_themselves_and_say_the_same(
+    tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_config, stages, "reinforce.generation=greedy")
+    sentences = np.array([12, 8, 10, 9, 3, 5, 7])
+    chosen = np.array(
+        [[True, True], [True, False], [False, False], [True, True], [True, False], [False, True], [True, True]]
+    )
+    together, lengths = recipe.generate(sentences, chosen)
+    sizes: list[int] = []
+    one_per_row = Gatherer.one_per_row
+
+    def watched(self: Gatherer, numbers: np.ndarray, *rest: Any, **named: Any) -> Batch:
+        sizes.append(len(numbers))
+        return one_per_row(self, numbers, *rest, **named)
+
+    monkeypatch.setattr(Gatherer, "one_per_row", watched)
+    monkeypatch.setattr(reinforce, "MANY", 1)
+    monkeypatch.setattr(reinforce, "LONG_ONES", 3)
+    apart, lengths_apart = recipe.generate(sentences, chosen)
+    assert sizes == [5, 2]
+    assert torch.equal(apart, together) and lengths_apart.tolist() == lengths.tolist()
+    references = [len(recipe.gatherer.store.target_ids(n)) for n in sentences.tolist()]
+    assert all(n <= m + 10 for n, m in zip(lengths, references))
 
 
 def test_fewer_translations_weigh_more(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,25 @@ def test_work_is_done_as_often_as_asked() -> None:
         step()
     step.changed()
     step()
-    assert done == [0, 1, 2, 3, 4] and step.made == 1 and step.graph is None
+    assert done == [0, 1, 2, 3, 4] and step.graph is None
+
+
+def test_the_first_step_is_made_and_the_others_replayed(monkeypatch: Any) -> None:
+    """After a change the next step is recorded at once: what it needs is there already."""
+    happened: list[str] = []
+
+    class Graph:
+        def replay(self) -> None:
+            happened.append("replayed")
+
+    monkeypatch.setattr(replay, "record", lambda work: happened.append("recorded") or Graph())
+    step = Replayed(lambda: happened.append("made"), torch.device("cuda"))  # the work itself needs none
+    for _ in range(3):
+        step()
+    assert happened == ["made", "recorded", "replayed", "replayed"]
+    step.changed()
+    step()
+    assert happened[4:] == ["recorded", "replayed"]
 
 
 def test_what_cannot_be_recorded_is_done_step_by_step(monkeypatch: Any) -> None:

@@ -144,6 +144,7 @@ def test_the_context_is_one_sequence(norm: str, layers: int) -> None:
         assert torch.allclose(found, expected, atol=1e-12, rtol=0), ids
 
 
+@torch.no_grad()
 def test_the_context_is_read_with_the_source_embedding() -> None:
     model, batch, selection = small_model(tie="none"), batch_of(3), chosen("100")
     before = model.encode_context(batch, selection)[0]

@@ -78,7 +78,7 @@ class BeamSearch:
         rows, advance = len(self.number), Replayed(self.advance, self.limits.device)
         for step in range(self.longest):
             if step == self.cache.room:
-                self.cache.enlarge()
+                self.model.enlarge(self.cache)
                 advance.changed()
             advance()
             if self.beam > 1 and step % PRUNE_EVERY == PRUNE_EVERY - 1:

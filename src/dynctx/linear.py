@@ -1,8 +1,8 @@
 """The linear map of every layer, through the fastest kernel there is for it.
 
 On a CPU in float32, oneDNN multiplies the small matrices of decoding up to twice as fast as the default library,
-more so with weights laid out beforehand. Everywhere else this is `torch.nn.Linear`. `to_int8` replaces linear maps
-by 8-bit ones for use on a CPU.
+more so with weights laid out beforehand. Under autocast a weight that is only used is rounded once, not at every use.
+Everywhere else this is `torch.nn.Linear`. `to_int8` replaces linear maps by 8-bit ones for use on a CPU.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -20,6 +21,8 @@ try:
     ONEDNN = torch.backends.mkldnn.is_available()
 except AttributeError:  # a build of torch without oneDNN
     ONEDNN = False
+
+Stamp = tuple[int, int, int]
 
 TYPICAL_ROWS = 32  # the batch that the layout is chosen for
 
@@ -44,10 +47,12 @@ class Linear(nn.Linear):
     def __init__(self, inputs: int, outputs: int, bias: bool = True, blocks: int = 1) -> None:
         self.blocks = blocks
         super().__init__(inputs, outputs, bias)
-        self._packed: tuple[tuple[int, int, int], Tensor] | None = None
+        self._packed: tuple[Stamp, Tensor] | None = None
+        self._rounded: tuple[Stamp, Tensor, Tensor | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_packed": None}  # oneDNN's layout cannot be copied, only made again
+        # oneDNN's layout cannot be copied, only made again
+        return self.__dict__ | {"_packed": None, "_rounded": None}
 
     def reset_parameters(self) -> None:
         for block in self.weight.chunk(self.blocks, dim=0):
@@ -56,20 +61,47 @@ class Linear(nn.Linear):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        plain = x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu")
-        if plain or not ONEDNN or torch.compiler.is_compiling() or self.weight.is_inference():
+        if torch.compiler.is_compiling() or self.weight.is_inference():
             return super().forward(x)
-        trained = any(t is not None and t.requires_grad for t in (x, self.weight, self.bias))
-        if trained and torch.is_grad_enabled():
+        own = self.weight.requires_grad or (self.bias is not None and self.bias.requires_grad)
+        learned = own and torch.is_grad_enabled()
+        if torch.is_autocast_enabled(x.device.type):
+            if learned:
+                return super().forward(x)
+            weight, bias = self.rounded(torch.get_autocast_dtype(x.device.type))
+            return F.linear(x.to(weight.dtype), weight, bias)
+        if x.device.type != "cpu" or x.dtype != torch.float32 or not ONEDNN:
+            return super().forward(x)
+        if learned or (torch.is_grad_enabled() and x.requires_grad):
             return _OneDnn.apply(x, self.weight, self.bias)
         return _multiply(x, self.packed(), self.bias, "none", [], "")
 
+    def rectified(self, x: Tensor) -> Tensor:
+        """relu(x W^T + b); an 8-bit map does both at once."""
+        return F.relu(self(x))
+
     def packed(self) -> Tensor:
         """The weight in oneDNN's own layout, made again when the weight has changed."""
-        now = (self.weight.data_ptr(), self.weight._version, _optimizer_steps)
+        now = self.stamp()
         if self._packed is None or self._packed[0] != now:
             self._packed = (now, _lay_out(self.weight.detach(), TYPICAL_ROWS))
         return self._packed[1]
+
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias in autocast's precision, rounded again when they have changed."""
+        now = self.stamp()
+        if self._rounded is None or self._rounded[0] != now or self._rounded[1].dtype != dtype:
+            with torch.inference_mode(False), torch.no_grad():  # training may use them later
+                bias = None if self.bias is None else self.bias.detach().to(dtype)
+                found = (now, self.weight.detach().to(dtype), bias)
+            if self.weight.is_cuda and torch.cuda.is_current_stream_capturing():
+                return found[1:]  # a recording's own memory, which is not to be kept
+            self._rounded = found
+        return self._rounded[1:]
+
+    def stamp(self) -> Stamp:
+        """Another one whenever the weight is another or has changed."""
+        return (self.weight.data_ptr(), self.weight._version, _optimizer_steps)
 
 
 class _OneDnn(torch.autograd.Function):
@@ -90,17 +122,29 @@ class _OneDnn(torch.autograd.Function):
         return from_x, from_weight, from_bias
 
 
-def to_int8(module: nn.Module) -> None:
-    """Replace every `Linear` inside by one that multiplies in 8 bits, with scales of the input found on the fly."""
-    with warnings.catch_warnings():  # torch announces another library as the future home of these
-        warnings.simplefilter("ignore")
-        from torch.ao.nn.quantized.dynamic import Linear as Int8Linear
-        from torch.ao.quantization import default_dynamic_qconfig
+class Int8Linear(nn.Module):
+    """x W^T + b with weights of 8 bits; the scale of x is found on the fly."""
 
-        for parent in list(module.modules()):
-            for name, child in list(parent.named_children()):
-                if isinstance(child, Linear):
-                    plain = nn.Linear(child.in_features, child.out_features, child.bias is not None)
-                    plain.weight, plain.bias = child.weight, child.bias
-                    plain.qconfig = default_dynamic_qconfig  # type: ignore[assignment]
-                    setattr(parent, name, Int8Linear.from_float(plain))
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        weight, bias = linear.weight.detach().float(), linear.bias
+        scale = weight.abs().max().clamp(min=1e-12).item() / 127.0
+        with warnings.catch_warnings():  # torch announces another library as the future home of these
+            warnings.simplefilter("ignore")
+            weight = torch.quantize_per_tensor(weight, scale, 0, torch.qint8)
+        self.packed = torch.ops.quantized.linear_prepack(weight, None if bias is None else bias.detach().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+
+    def rectified(self, x: Tensor) -> Tensor:
+        return torch.ops.quantized.linear_relu_dynamic(x, self.packed, reduce_range=True)
+
+
+def to_int8(module: nn.Module) -> None:
+    """Replace every `Linear` inside by one that multiplies in 8 bits."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Linear):
+                setattr(parent, name, Int8Linear(child))

@@ -14,15 +14,18 @@ import torch
 
 
 class Replayed:
-    """A step to be called again and again; `changed` says that its tensors are other ones from now on."""
+    """A step to be called again and again; `changed` says that its tensors are other ones from now on.
+
+    The first step is made as it is, since what steps need may come to be in it; in a later one nothing may.
+    """
 
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
         self.work, self.on_gpu = work, device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.made = 0  # steps since the tensors changed
+        self.made = 0
 
     def __call__(self) -> None:
-        if self.on_gpu and self.made == 1:
+        if self.on_gpu and self.made and self.graph is None:
             try:
                 self.graph = record(self.work)
             except RuntimeError as error:  # nothing has been done: steps made one by one say the same, only later
@@ -35,16 +38,17 @@ class Replayed:
             self.work()
 
     def changed(self) -> None:
-        self.graph, self.made = None, 0
+        self.graph = None
 
 
 _last: list[torch.cuda.CUDAGraph] = []  # the graph recorded last: its memory serves the next one
+_beside: dict[torch.device, torch.cuda.Stream] = {}  # what is recorded on: memory serves one stream only
 
 
 def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     """The work, which must have been done once already, as a CUDA graph. It is not done now."""
     graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    beside = torch.cuda.Stream()
+    beside = _beside.setdefault(here.device, torch.cuda.Stream(here.device))
     beside.wait_stream(here)
     with torch.cuda.stream(beside):
         # not torch.cuda.graph: it empties the allocator's cache first, which takes longer than all that is saved

@@ -28,12 +28,14 @@ from dynctx.selection.policy import Policy, subsets
 from dynctx.selection.scorer import Scorer
 from dynctx.selection.scoring import sums
 from dynctx.selection.strategies import Judged
+from dynctx.subwords import EOS
 from dynctx.training.translation import TranslationRecipe
 from dynctx.translators.bank import quiet
 from dynctx.translators.sampling import draw
 
 Chosen = NDArray[np.bool_]  # [n, scope]
 Estimate = tuple[Tensor, Tensor, Tensor]
+MANY, LONG_ONES = 512, 10  # of so many sentences or more, this share (1 in 10) is drawn by itself for its length
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
 
 
@@ -206,16 +208,23 @@ class ReinforceRecipe(TranslationRecipe):
 
     def generate(self, sentences: Ints, chosen: Chosen) -> tuple[Tensor, Ints]:
         """Y^ of each sentence [m, L], with EOS, and their lengths: a draw with this context, or the best guess."""
-        own = self.config.reinforce
+        own, lengths = self.config.reinforce, self.gatherer.lengths_of(sentences, chosen)
+        limits = lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
+        temperature = own.temperature if own.generation == "sample" else 0.0
+        # every step reads as much context for each as for the longest: a few long ones are drawn by themselves
+        order = np.argsort(lengths[0] + lengths[2], kind="stable")
+        few = len(order) // LONG_ONES if len(order) >= MANY else 0
+        tokens = torch.full((len(sentences), int(limits.max()) + 1), EOS, device=self.gatherer.device)
         with quiet(self.translator), torch.compiler.set_stance("force_eager"):
-            batch = self.gatherer.one_per_row(sentences, chosen)
-            limits = batch.plan.lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
-            memory = self.translator.encode(batch, self.gatherer.to_device(chosen))
-            longest = int(limits.max())
-            cache = self.translator.begin(memory, 1)
-            temperature = own.temperature if own.generation == "sample" else 0.0
-            found = draw(self.translator, cache, self.gatherer.to_device(limits), temperature, longest=longest)
-        return found.tokens, found.lengths.cpu().numpy()
+            for part in np.split(order, [len(order) - few]):
+                if not len(part):
+                    continue
+                batch = self.gatherer.one_per_row(sentences[part], chosen[part])
+                memory = self.translator.encode(batch, self.gatherer.to_device(chosen[part]))
+                limit, longest = self.gatherer.to_device(limits[part]), int(limits[part].max())
+                found = draw(self.translator, self.translator.begin(memory, 1), limit, temperature, longest=longest)
+                tokens[self.gatherer.to_device(part), : found.tokens.shape[1]] = found.tokens
+        return tokens, ((tokens != EOS).sum(dim=1) + 1).cpu().numpy()
 
     # what is told
 

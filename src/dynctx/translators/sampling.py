@@ -88,7 +88,7 @@ def draw(
     advance = Replayed(going.advance, limits.device)
     for step in range(longest):
         if step == cache.room:
-            cache.enlarge()
+            model.enlarge(cache)
             advance.changed()
         advance()
         if step % LOOK_EVERY == LOOK_EVERY - 1 and step + 1 < longest:

@@ -247,6 +247,11 @@ class SentNmt(nn.Module):
         ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
         return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
 
+    def enlarge(self, cache: Cache) -> None:
+        """Make room for more steps, where room is made beforehand."""
+        cache.enlarge()
+        self.target_embedding.reach(cache.room)
+
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
         position, mask, reach = cache.extend(tokens)
