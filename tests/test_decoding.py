@@ -304,6 +304,12 @@ def test_batches_by_length_put_the_longest_first_and_keep_the_order_of_equals() 
     assert batches_by_length(np.array([], dtype=np.int64), 2) == []
 
 
+def test_batches_of_one_width_are_sorted_by_context() -> None:
+    """Sources are padded to multiples of 8: 9 and 16 take the same room, 8 and less take less."""
+    lengths, context = np.array([9, 3, 16, 8, 10, 1]), np.array([5, 7, 1, 20, 30, 7])
+    assert [b.tolist() for b in batches_by_length(lengths, 2, context)] == [[4, 0], [2, 3], [1, 5]]
+
+
 @pytest.fixture(scope="module")
 def small_model() -> SentNmt:
     torch.manual_seed(0)

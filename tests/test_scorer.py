@@ -159,3 +159,14 @@ def test_size_first_never_counts_non_or_the_absent() -> None:
     table = torch.tensor([[0.1, 0.3, 0.2, 0.4], [0.2, 0.0, 0.0, 0.8], [0.0, 0.0, 0.0, 1.0]])
     present = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1]]).bool()
     assert size_first(table, present[:, :-1], 2).tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 0]]
+
+
+@torch.no_grad()
+def test_scores_that_are_not_squashed_are_what_the_sigmoid_takes() -> None:
+    instances = instances_of([4, 2])
+    (squashed, embedding), (plain, _) = tiny_scorer(), tiny_scorer(squash=False)
+    assert torch.allclose(squashed(instances, embedding), plain(instances, embedding).sigmoid(), atol=1e-12)
+    # far out, where a sigmoid is flat, the probabilities go on: softmax of (20, 21, 22) is that of (0, 1, 2)
+    scores, present = torch.tensor([[20.0, 21.0, 0.0, 22.0]]), torch.tensor([[True, True, False, True]])
+    expected = torch.tensor([[0.09003057, 0.24472847, 0.0, 0.66524096]])
+    assert torch.allclose(plain.probabilities(scores, present), expected, atol=1e-6)

@@ -112,6 +112,7 @@ class ScorerConfig:
     set_layers: int = 2
     dropout: float = 0.1
     distance_positions: bool = True
+    squash: bool = True
     temperature: float = 1.0
 
 

@@ -191,9 +191,18 @@ def sample(
     return [Hypothesis(ids[: n - 1], score) for ids, n, score in zip(drawn.tokens.tolist(), lengths, scores)]
 
 
-def batches_by_length(lengths: NDArray[np.int64], batch_sentences: int) -> list[NDArray[np.int64]]:
-    """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once)."""
-    order = np.argsort(-lengths, kind="stable")
+def batches_by_length(
+    lengths: NDArray[np.int64], batch_sentences: int, context: NDArray[np.int64] | None = None
+) -> list[NDArray[np.int64]]:
+    """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once).
+
+    context: lengths of what each is read with. It is padded too, so those that take the same room for themselves are
+    sorted by it.
+    """
+    if context is None:
+        order = np.argsort(-lengths, kind="stable")
+    else:
+        order = np.lexsort((-lengths, -context, -lengths // 8))  # 8: what `one_per_row` rounds up to
     return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
 
 
@@ -237,7 +246,7 @@ class Translating:
         self.config, self.selector, self.progress = config, selector, progress
         self.found: list[Hypothesis | None] = [None] * len(sentences)
         self.place = {number: place for place, number in enumerate(sentences.tolist())}
-        self.lengths = gatherer.lengths_of(sentences)[0]
+        self.lengths, _, self.context = gatherer.lengths_of(sentences)
         self.drafts: list[Hypothesis] = []
         if model.needs_drafts:
             plain = replace(config, sampling=False)
@@ -245,7 +254,7 @@ class Translating:
 
     def some(self, places: NDArray[np.int64], bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""
-        for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences):
+        for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences, self.context[places]):
             chosen = places[chosen]
             batch, selection = self.selected(self.sentences[chosen])
             limits = self.gatherer.to_device(self.lengths[chosen] - 1 + self.config.max_extra)  # EOS not counted

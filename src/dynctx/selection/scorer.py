@@ -29,6 +29,7 @@ class Scorer(nn.Module):
     def __init__(self, config: ScorerConfig, width: int, feed_forward: int, heads: int, scope: int) -> None:
         super().__init__()
         self.config, self.scope = config, scope
+        self.undecided = 0.5 if config.squash else 0.0  # the score of a label that could be 1 or 0
         self.dropout = nn.Dropout(config.dropout)
         sizes = LayerSizes(width, feed_forward, heads, "post", config.dropout)
         self.pair_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.pair_layers))
@@ -40,7 +41,7 @@ class Scorer(nn.Module):
         self.register_buffer("distances", sinusoids(scope + 1, width)[order], persistent=False)
 
     def forward(self, instances: Instances, embedding: Embedding, independent: bool = False) -> Tensor:
-        """Scores [n, scope + 1] in (0, 1); the last column is NON.
+        """Scores [n, scope + 1], the last column NON's; in (0, 1), unless they are not to be squashed.
 
         `independent` keeps each candidate to itself in the upper layers, as while learning from pseudo labels.
         """
@@ -60,7 +61,8 @@ class Scorer(nn.Module):
             seen = torch.eye(self.scope + 1, dtype=torch.bool, device=seen.device)[None, None]
         for upper in self.set_layers:
             heads = upper(heads, seen)
-        return torch.sigmoid(self.score(self.hidden(heads)).squeeze(-1).float())  # eq. 2
+        scores = self.score(self.hidden(heads)).squeeze(-1).float()
+        return torch.sigmoid(scores) if self.config.squash else scores  # eq. 2
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
         """P_select [n, scope + 1] over the candidates that exist, NON included (eq. 3)."""

@@ -85,8 +85,10 @@ class ScorerRecipe:
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         scores, value, counts = self.train.score(self.scorer, self.translator.source_embedding, plan.sentences)
         with torch.autocast(scores.device.type, enabled=False):
-            losses = F.binary_cross_entropy(scores, value, reduction="none") * counts
-        right = ((scores > 0.5) == (value > 0.5)) & counts
+            squashed = self.config.scorer.squash
+            measure = F.binary_cross_entropy if squashed else F.binary_cross_entropy_with_logits
+            losses = measure(scores, value, reduction="none") * counts
+        right = ((scores > self.scorer.undecided) == (value > 0.5)) & counts
         return losses.sum(), {"accuracy": torch.stack([right.sum(), counts.sum()])}
 
     @torch.inference_mode()
@@ -113,7 +115,7 @@ class ScorerRecipe:
             sizes += int(chosen.sum())
         score, value, kind = (torch.cat(found) for found in of_labels)
         area = auc(score[~kind], value[~kind])
-        right = ((score > 0.5) == value).double().mean()
+        right = ((score > self.scorer.undecided) == value).double().mean()
         return {
             "score": area,
             "auc": area,
