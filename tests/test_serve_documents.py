@@ -67,7 +67,8 @@ def test_a_document_with_empty_sentences(client: TestClient, model: Model) -> No
     sentences = ["the cat sat", "", "  ", "a dog ran"]
     answer = post(client, "/v1/documents", sentences=sentences).json()["sentences"]
     assert [s["translation"] for s in answer] == lines(direct(model, sentences))
-    assert answer[1] == {"sentence": 2, "translation": "", "selected": [], "probabilities": {}, "non": None}
+    empty = {"translation": "", "selected": [], "probabilities": {}, "non": None, "kept": False}
+    assert answer[1] == {"sentence": 2, **empty}
 
 
 def test_a_stream_has_a_line_for_each_sentence(client: TestClient, model: Model) -> None:

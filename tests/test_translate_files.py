@@ -198,7 +198,7 @@ def test_a_lost_placeholder_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("language", "text", "said"),
     [
-        ("zh", "Hello", "a.txt: has no word of zh, which is what this model translates from"),
+        ("zh", "Hello", "a.txt: has no word of zh, which this model translates from; all is kept as it is"),
         ("zh", "Hello 你好", ""),
         ("en", "你好\n好\nHello", "a.txt: looks like Chinese or Japanese, but this model translates from en"),
         ("en", "你好\nHello", ""),

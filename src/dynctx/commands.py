@@ -80,6 +80,8 @@ def explained(
                 record = {"file": files[number], **record}
             if translated is not None:
                 record["translation"] = translated[number].sentences[place]
+            if choice.kept:
+                record["kept"] = True
             record["selected"] = list(choice.selected)
             distances = sorted(set(choice.selected) | set(choice.probabilities))
             record["candidates"] = [

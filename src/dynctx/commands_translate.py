@@ -18,10 +18,10 @@ from dynctx.files import atomic_write, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
-from dynctx.formats.xliff import primary
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
+from dynctx.scripts import is_foreign, primary
 
 LINES = ("txt", "jsonl")  # formats whose files can stand one after the other
 
@@ -77,7 +77,7 @@ def translate_files(
         torch.manual_seed(seed)
         with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
             translated, choices = translate_and_explain(
-                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
+                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, keep_foreign=True
             )
     else:
         warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
@@ -107,7 +107,7 @@ def select_context(
     documents = [document for template in templates for document in template.documents]
     model = load_model(folder, pick_device(device))
     with precision(model.device):
-        choices = select_documents(model, documents, selector_of(model, selector))
+        choices = select_documents(model, documents, selector_of(model, selector), keep_foreign=True)
     names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
     lines = [f"{line}\n" for line in explained(documents, choices, None, names)]
     if output is None:
@@ -198,8 +198,8 @@ def check_script(template: Template, language: str) -> None:
     """The easiest mistake: a file in a language that the model does not know."""
     texts = [sentence for document in template.documents for sentence in document.sentences]
     chinese = sum(map(is_chinese, texts))
-    if primary(language) in ("zh", "ja") and texts and not chinese:
-        warn(f"{template.name}: has no word of {language}, which is what this model translates from")
+    if texts and all(is_foreign(text, language) for text in texts):
+        warn(f"{template.name}: has no word of {language}, which this model translates from; all is kept as it is")
     elif language and primary(language) not in ("zh", "ja") and chinese > len(texts) / 2:
         warn(f"{template.name}: looks like Chinese or Japanese, but this model translates from {language}")
 

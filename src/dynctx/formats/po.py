@@ -16,8 +16,8 @@ from dynctx.formats.inline import Kind, Piece, Warn, line_break, single, text_pi
 from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
 from dynctx.formats.template import Builder, Passage, Template
-from dynctx.formats.xliff import primary
 from dynctx.formats.xml import VOID
+from dynctx.scripts import primary
 
 KEYWORD = re.compile(r"(\s*)(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?(\s*)(?=\")")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

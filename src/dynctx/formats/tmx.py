@@ -9,8 +9,9 @@ from __future__ import annotations
 from dynctx.errors import DynctxError, at
 from dynctx.formats import xml
 from dynctx.formats.template import Builder, Template
-from dynctx.formats.xliff import Writer, primary
+from dynctx.formats.xliff import Writer
 from dynctx.formats.xml import XML_LANG, Element, Tags
+from dynctx.scripts import primary
 
 TAGS = Tags(paired=("hi",), opens=("bpt",), closes=("ept",))
 

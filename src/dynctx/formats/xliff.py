@@ -14,6 +14,7 @@ from dynctx.formats import xml
 from dynctx.formats.inline import Warn
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import Element, Tags, XmlFile
+from dynctx.scripts import primary
 
 TAGS_1 = Tags(paired=("g", "mrk"), opens=("bpt", "bx"), closes=("ept", "ex"))
 TAGS_2 = Tags(paired=("pc", "mrk"), opens=("sc", "sm"), closes=("ec", "em"))
@@ -63,11 +64,6 @@ def check_languages(
         said = element.attributes.get(attribute, "")
         if said and language and primary(said) != primary(language):
             warn(f"{at(name, element.line)}: {attribute} is {said!r}, but the model translates {way} {language!r}")
-
-
-def primary(language: str) -> str:
-    """`zh` of `zh-CN` and `zh_TW`."""
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 def segments_of(document: Element, two: bool) -> Iterator[Segment]:

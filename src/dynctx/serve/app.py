@@ -249,4 +249,5 @@ def explained(answer: Answer) -> dict[str, Any]:
         "selected": list(choice.selected),
         "probabilities": {str(distance): round(p, 6) for distance, p in sorted(choice.probabilities.items())},
         "non": None if choice.non is None else round(choice.non, 6),
+        "kept": choice.kept,
     }

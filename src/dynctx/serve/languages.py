@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections import Counter
+from dynctx.scripts import SCRIPTS, is_letter_of, primary
 
 NAMES = {
     "ar": "Arabic",
@@ -31,31 +30,17 @@ NAMES = {
     "vi": "Vietnamese",
     "zh": "Chinese",
 }
-# the first word of the Unicode names of a language's letters, where these are not Latin
-SCRIPTS = {
-    "ar": ("ARABIC",),
-    "bg": ("CYRILLIC",),
-    "el": ("GREEK",),
-    "fa": ("ARABIC",),
-    "he": ("HEBREW",),
-    "hi": ("DEVANAGARI",),
-    "ja": ("CJK", "HIRAGANA", "KATAKANA"),
-    "ko": ("HANGUL", "CJK"),
-    "ru": ("CYRILLIC",),
-    "uk": ("CYRILLIC",),
-    "zh": ("CJK",),
-}
 LOOKED_AT = 1000  # characters
 
 
 def same_language(asked: str, code: str) -> bool:
     """zh-CN is zh; a model that does not say its languages takes any."""
-    return code == "und" or asked.lower().replace("_", "-").partition("-")[0] == code.lower().partition("-")[0]
+    return code == "und" or primary(asked) == primary(code)
 
 
 def confidence(text: str, code: str) -> float:
     """The percentage of letters that are of the language's script: all that can be said without a detector."""
     letters = [c for c in text[:LOOKED_AT] if c.isalpha()]
-    scripts = Counter(unicodedata.name(c, "?").replace("-", " ").partition(" ")[0] for c in letters)
-    own = sum(scripts[script] for script in SCRIPTS.get(code.partition("-")[0], ("LATIN",)))
+    scripts = SCRIPTS.get(primary(code), ("LATIN",))
+    own = sum(is_letter_of(c, scripts) for c in letters)
     return round(100 * own / len(letters), 1) if letters else 0.0

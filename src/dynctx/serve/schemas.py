@@ -68,6 +68,7 @@ class Sentence(BaseModel):
     selected: Annotated[list[int], Field(description="Distances of the sentences it was translated with.")]
     probabilities: Annotated[dict[int, float], Field(description="Of each candidate, by distance.")]
     non: Annotated[float | None, Field(description="The probability of needing no context.")]
+    kept: Annotated[bool, Field(description="Not in the source language's script, so left as it is.")] = False
 
 
 class DocumentAnswer(BaseModel):
