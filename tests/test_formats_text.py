@@ -177,8 +177,8 @@ def test_the_format_can_be_named(files: Files) -> None:
 
 
 def test_formats_that_are_not_read(files: Files) -> None:
-    assert files.refused("a.html", "<p>x</p>").startswith("a.html: .html files cannot be read; these can: .txt .md")
-    assert sentences(files.open("b.html", "x\n", format="txt")) == [["x"]]
+    assert files.refused("a.rst", "x").startswith("a.rst: .rst files cannot be read; these can: .txt .md")
+    assert sentences(files.open("b.rst", "x\n", format="txt")) == [["x"]]
 
 
 def test_packed_files(files: Files) -> None:

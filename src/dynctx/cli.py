@@ -33,7 +33,7 @@ ModelFolder = Annotated[
     typer.Option("--model", "-m", help="Model folder; default: the one that comes with dynctx."),
 ]
 FormatName = Annotated[
-    str, typer.Option(help="txt, md, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
+    str, typer.Option(help="txt, md, html, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
 ]
 Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
 Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]
@@ -170,7 +170,7 @@ def translate(
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Translate text, Markdown, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
+    """Translate text, Markdown, HTML, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
     from dynctx.commands_translate import translate_files
 
     translate_files(

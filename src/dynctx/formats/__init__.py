@@ -1,4 +1,4 @@
-"""Files that people translate: text, Markdown, subtitles, XLIFF, TMX, PO, and the formats of corpora.
+"""Files that people translate: text, Markdown, HTML, subtitles, XLIFF, TMX, PO, and the formats of corpora.
 
 `open_file` takes a file apart into a `Template`: its documents, sentence by sentence, and a way to write the same
 file with their translations. One module a format; `template` is the way back, `inline` the markup in a sentence.
@@ -16,7 +16,7 @@ from dynctx.document_formats import did_you_mean
 from dynctx.documents import HEAD_LINES, detect_format
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM, display_name, not_utf8, read_bytes, split_suffixes
-from dynctx.formats import corpus, markdown, plain, po, srt, tmx, webvtt, xliff
+from dynctx.formats import corpus, html, markdown, plain, po, srt, tmx, webvtt, xliff
 from dynctx.formats.inline import Warn
 from dynctx.formats.subtitles import SCENE_GAP
 from dynctx.formats.template import Template
@@ -26,6 +26,8 @@ SUFFIXES = {
     ".txt": "txt",
     ".md": "md",
     ".markdown": "md",
+    ".html": "html",
+    ".htm": "html",
     ".srt": "srt",
     ".vtt": "vtt",
     ".xlf": "xliff",
@@ -42,7 +44,7 @@ SUFFIXES = {
 CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
 FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
 # to be read as text these would have their markup translated
-REFUSED = (".html", ".htm", ".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+REFUSED = (".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
 
 
@@ -75,6 +77,8 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
             template = plain.read(text, name, language, reading.split)
         case "md":
             template = markdown.read(text, name, language)
+        case "html":
+            template = html.read(text, name, language)
         case "srt":
             template = srt.read(text, name, language, reading.scene_gap)
         case "vtt":

@@ -15,6 +15,7 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
+MANY = 500  # marks of a sentence that no person wrote: their order is kept, and nothing is looked for
 
 
 class Kind(Enum):
@@ -71,14 +73,18 @@ def partners(pieces: list[Piece]) -> dict[int, int]:
     """Which OPEN belongs to which CLOSE, both ways; a mark without a partner is not listed."""
     found: dict[int, int] = {}
     opened: list[int] = []
+    waiting: Counter[str] = Counter()  # what the opened ones wait for: one that closes none of them is passed at once
     for number, piece in enumerate(pieces):
         if piece.kind is Kind.OPEN and piece.pair:
             opened.append(number)
-        elif piece.kind is Kind.CLOSE:
-            same = [place for place in opened if pieces[place].pair == piece.pair]
-            if same:
-                opened = [place for place in opened if place < same[-1]]  # what was left open inside stays unpaired
-                found |= {same[-1]: number, number: same[-1]}
+            waiting[piece.pair] += 1
+        elif piece.kind is Kind.CLOSE and waiting[piece.pair]:
+            other = opened.pop()
+            waiting[pieces[other].pair] -= 1
+            while pieces[other].pair != piece.pair:  # what was left open inside stays unpaired
+                other = opened.pop()
+                waiting[pieces[other].pair] -= 1
+            found |= {other: number, number: other}
     return found
 
 
@@ -154,7 +160,7 @@ class Sentence:
     def _places(self, marks: list[Mark], finder: Finder) -> list[int]:
         """Where each mark goes. Around what is found word for word, if all marks still nest; else all in order."""
         places = self._in_order(marks, finder)
-        if any(mark.partner is None and mark.piece.kind is not Kind.SINGLE for mark in marks):
+        if len(marks) > MANY or any(mark.partner is None and mark.piece.kind is not Kind.SINGLE for mark in marks):
             return places
         moved = list(places)
         for number, mark in enumerate(marks):

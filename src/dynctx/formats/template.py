@@ -100,13 +100,15 @@ class Template:
 
     def filled(self, documents: Sequence[Document], warn: Warn) -> bytes:
         """The file with these translations of its documents."""
+        return self.text(documents, warn).encode(self.encoding, self.errors)
+
+    def text(self, documents: Sequence[Document], warn: Warn) -> str:
         translations = {
             sentence: sentence_of(translation)
             for group, document in zip(self.groups, documents)
             for sentence, translation in zip(group.sentences, document.sentences)
         }
-        text = "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
-        return text.encode(self.encoding, self.errors)
+        return "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
 
 
 class Builder:

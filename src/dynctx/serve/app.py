@@ -14,13 +14,15 @@ from pydantic import BaseModel
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
+from dynctx.documents import Document
 from dynctx.errors import DynctxError
+from dynctx.formats.template import Template
 from dynctx.serve import schemas
 from dynctx.serve.batching import Answer
 from dynctx.serve.bodies import parse
 from dynctx.serve.http import Outermost, add_errors, stream, unless_gone
 from dynctx.serve.languages import NAMES, confidence, same_language
-from dynctx.serve.layout import Layout, html_text, plain_text
+from dynctx.serve.layout import templates_of
 from dynctx.serve.limits import Refused
 from dynctx.serve.service import Answers, Service
 
@@ -67,11 +69,13 @@ def add_libretranslate(app: FastAPI, service: Service) -> None:
         service.check_key(request, asked.api_key)
         check_languages(service, asked.source, asked.target)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        layouts = [html_text(text) if asked.format == "html" else plain_text(text) for text in texts]
-        sentences = [sentence for layout in layouts for sentence in layout.sentences]
         with service.clients.place(client_of(request)):
+            # a long text takes a while to split, and others are waiting
+            is_html = asked.format == "html"
+            templates = await asyncio.to_thread(templates_of, texts, is_html, service.source, service.limits)
+            sentences = [s for template in templates for document in template.documents for s in document.sentences]
             translated = await unless_gone(request, service.translations(sentences))
-        found: Any = fill(layouts, translated)
+        found: Any = await asyncio.to_thread(fill, templates, translated)
         detected: Any = [detection(service, text) for text in texts]
         if isinstance(asked.q, str):
             found, detected = found[0], detected[0]
@@ -231,9 +235,13 @@ def client_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def fill(layouts: Sequence[Layout], translations: Sequence[str]) -> list[str]:
+def fill(templates: Sequence[Template], translations: Sequence[str]) -> list[str]:
     found = iter(translations)
-    return [layout.filled([next(found) for _ in layout.sentences]) for layout in layouts]
+    documents = [
+        [Document(d.id, tuple(next(found) for _ in d.sentences)) for d in template.documents] for template in templates
+    ]
+    # what a translation has lost is put at its end; the client sees it there
+    return [template.text(filled, lambda _: None) for template, filled in zip(templates, documents)]
 
 
 async def gather(answers: Answers) -> list[Answer]:
