@@ -108,6 +108,12 @@ def test_a_sentence_is_one_whatever_tags_are_in_it() -> None:
     )
 
 
+def test_a_space_that_only_the_new_language_writes() -> None:
+    layout = html_text("<p><b>你好。</b>再见。<i>走吧！</i></p>", "zh", LIMITS)
+    english = {"你好。": "Hi.", "再见。": "Bye.", "走吧！": "Go!"}
+    assert filled(layout, english.__getitem__) == "<p><b>Hi.</b> Bye. <i>Go!</i></p>"
+
+
 def test_a_name_keeps_its_tag() -> None:
     layout = html_text("<p><a href=x>Ann</a> 和 <b>Bob</b> 来了</p>", "zh", LIMITS)
     assert filled(layout, lambda _: "Here come Bob and Ann") == "<p>Here come <b>Bob</b> and <a href=x>Ann</a></p>"

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
+PARTS = "parts"  # the pair of a mark that ends a sentence, such as the bracket of a note
 MANY = 500  # marks of a sentence that no person wrote: their order is kept, and nothing is looked for
 
 
@@ -43,7 +44,7 @@ class Piece(NamedTuple):
     kind: Kind
     raw: str  # as it stands in the file
     text: str = ""  # as the model reads it
-    pair: str = ""  # OPEN and CLOSE: what the two have in common; BREAK: not empty if it ends a sentence
+    pair: str = ""  # OPEN and CLOSE: what the two have in common; BREAK: not empty if it ends a sentence; or PARTS
     changed: str | None = None  # CLOSE: what to write instead of `raw` where the content has changed
 
 

@@ -1,7 +1,8 @@
 """What SRT and WebVTT have in common: cues become sentences, and a long silence starts a new document.
 
-A cue is one sentence, however many lines it has, except that a line which begins with a speaker's dash (or with a
-WebVTT voice) begins a sentence. The line breaks inside a sentence are kept, near the same proportion of the text.
+A cue is one sentence, however many lines it has, except that a speaker's dash (or a WebVTT voice) begins a sentence,
+and that a note in brackets, [music] or (laughs), which a model would leave out, is a sentence of its own. The line
+breaks inside a sentence are kept, near the same proportion of the text.
 """
 
 from __future__ import annotations
@@ -10,13 +11,21 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from dynctx.formats.inline import Piece, single
+from dynctx.formats.inline import PARTS, Kind, Piece, single, text_piece
 from dynctx.formats.lines import joined
+from dynctx.formats.placing import CJK
 from dynctx.formats.template import Builder
 
 # A minus before a number is no dash of a speaker.
 DASH = re.compile(r"(?:\s|<[^<>]*>|\{[^{}]*\})*([-\u2010-\u2015\uff0d]+)(?![\d\-])\s*(?=\S)")
+# a second speaker in the line of the first: "- Where? -Here."; a dash between two spaces may be one of the sentence
+NEXT_DASH = re.compile(r"(?<=\s)[-\u2010-\u2015\uff0d]+(?=[^\W\d_]|\s*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
 VOICE = re.compile(r"\s*<v[.\s]")
+
+# around what is sung; a # before or after a letter or a digit is another thing (#1, C#)
+MUSIC = r"[♩♪♫♬]+|\A#+(?![A-Za-z0-9#])|(?<![A-Za-z0-9#])#+\Z"
+NOTE = re.compile(r"[\[［【][^\[\]［］【】]*[\]］】]|(?P<round>[(（])[^()（）]*[)）]")
+NARROW = str.maketrans("（）［］【】", "()[][]")
 
 SCENE_GAP = 7.0  # seconds
 
@@ -39,15 +48,63 @@ class Cues:
         """The lines of a cue, with their line ends, of which the first is line `number` of the file."""
         starts = [n for n, line in enumerate(lines) if not n or DASH.match(line) or VOICE.match(line)]
         for start, end in pairwise([*starts, len(lines)]):
-            pieces = joined(lines[start:end], self._pieces)
-            self.builder.write(self.builder.passage(pieces, number + start, escape=self.escape, whole=True))
+            pieces = with_notes(joined(lines[start:end], self._pieces))
+            passage = self.builder.passage(pieces, number + start, escape=self.escape, whole=True)
+            passage.finish = narrowed("".join(lines[start:end]))
+            self.builder.write(passage)
 
     def _pieces(self, line: str) -> list[Piece]:
         dash = DASH.match(line)
         if dash is None:
             return self.pieces_of(line)
         start, end = dash.span(1)
-        return [*self.pieces_of(line[:start]), single(line[start:end]), *self.pieces_of(line[end:])]
+        pieces = [*self.pieces_of(line[:start]), single(line[start:end])]
+        for other in NEXT_DASH.finditer(line, end):
+            pieces += [*self.pieces_of(line[end : other.start()]), Piece(Kind.SINGLE, other[0], pair=PARTS)]
+            end = other.end()
+        return [*pieces, *self.pieces_of(line[end:])]
+
+
+def with_notes(pieces: list[Piece]) -> list[Piece]:
+    """The same with the brackets of notes as marks, which part sentences."""
+    text = "".join(piece.text for piece in pieces)
+    brackets: dict[int, Kind] = {}
+    for match in NOTE.finditer(text):
+        if any(map(str.isalpha, match[0])) and not (match["round"] and belongs(text, *match.span())):
+            brackets |= {match.start(): Kind.OPEN, match.end() - 1: Kind.CLOSE}
+    found: list[Piece] = []
+    place = 0
+    for piece in pieces:
+        end, cut = place + len(piece.text), 0
+        for border in [border for border in brackets if place <= border < end] if piece.raw == piece.text else []:
+            before = piece.text[cut : border - place]
+            found += [text_piece(before)] if before else []
+            cut = border - place + 1
+            found.append(Piece(brackets[border], piece.text[cut - 1], pair=PARTS))
+        if cut == 0:
+            found.append(piece)
+        elif cut < len(piece.text):
+            found.append(text_piece(piece.text[cut:]))
+        place = end
+    return found
+
+
+def belongs(text: str, start: int, end: int) -> bool:
+    """Whether what is in round brackets is a part of its sentence: the man (my brother) left."""
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    return bool(before and after) and before[-1].isalnum() and not CJK.match(before[-1]) and not CJK.match(after[0])
+
+
+def narrowed(raw: str) -> Callable[[str], str]:
+    """Brackets as the new language has them, and no full stop in them that was not there."""
+
+    def finish(text: str) -> str:
+        if text == raw or CJK.search(re.sub(r"[（）［］【】]", "", text)):
+            return text
+        text = text.translate(NARROW)
+        return text if re.search(r"[.。][\])］】）]", raw) else re.sub(r"(?<!\.)\.(?=[\])])", "", text)
+
+    return finish
 
 
 def seconds(hours: str | None, minutes: str, whole: str, thousandths: str) -> float:

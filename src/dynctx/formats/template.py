@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
+from typing import NamedTuple
 
 from dynctx.document_formats import SPACES, sentence_of
 from dynctx.documents import Document
 from dynctx.errors import at
-from dynctx.formats.inline import Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import split
 
@@ -24,11 +25,22 @@ def as_it_is(text: str) -> str:
     return text
 
 
+class Between(NamedTuple):
+    """What stands between two sentences. A space that only the other language needs comes after what closes here."""
+
+    closing: str
+    opening: str = ""
+
+    @property
+    def raw(self) -> str:
+        return self.closing + self.opening
+
+
 @dataclass(eq=False)
 class Passage:
-    """A paragraph, a subtitle, a segment: sentences and what stands between them."""
+    """A paragraph, a subtitle, a segment: sentences and what stands around and between them."""
 
-    parts: list[str | Sentence]
+    parts: list[str | Between | Sentence]
     finish: Callable[[str], str] = as_it_is  # what the format does with the whole of it, quoting for instance
 
     @property
@@ -40,25 +52,28 @@ class Passage:
         for number, part in enumerate(self.parts):
             if isinstance(part, Sentence):
                 written.append(part.dressed(translations[part], warn))
-                continue
-            around = self.parts[max(number - 1, 0) : number + 2]
-            left, right = around[0], around[-1]
-            if isinstance(left, Sentence) and isinstance(right, Sentence):
-                part = gap(part, left.text, right.text, translations[left], translations[right])
-            written.append(part)
+            elif isinstance(part, Between):
+                left, right = self.parts[number - 1], self.parts[number + 1]
+                assert isinstance(left, Sentence) and isinstance(right, Sentence)
+                written.append(gap(part, left.text, right.text, translations[left], translations[right]))
+            else:
+                written.append(part)
         return self.finish("".join(written))
 
 
-def gap(raw: str, left: str, right: str, new_left: str, new_right: str) -> str:
+def gap(between: Between, left: str, right: str, new_left: str, new_right: str) -> str:
     """What stands between two sentences: a space comes or goes where only one of the languages writes one."""
 
     def spaced(a: str, b: str) -> bool:
         return bool(a and b) and not (CJK.match(a[-1]) and CJK.match(b[0]))
 
-    if raw == "" and not spaced(left, right) and spaced(new_left, new_right):
-        return " "
+    raw = between.raw
     if raw == " " and spaced(left, right) and new_left and new_right and not spaced(new_left, new_right):
         return ""
+    ends = ((left[-1:], new_left[-1:]), (right[:1], new_right[:1]))
+    changed = any(CJK.match(old) and not CJK.match(new) for old, new in ends)
+    if changed and spaced(new_left, new_right) and not any(map(str.isspace, raw)):
+        return f"{between.closing} {between.opening}"
     return raw
 
 
@@ -138,8 +153,8 @@ class Builder:
     ) -> Passage:
         """Sentences of pieces, added to the document; where the passage is written is the caller's to say.
 
-        whole: one sentence, not to be split. needed: False where a translation is there already. every: also what has
-        no letter in it, "..." and "42" and code, which is left alone otherwise.
+        whole: one sentence, split by nothing but marks that say so. needed: False where a translation is there
+        already. every: also what has no letter in it, "..." and "42" and code, which is left alone otherwise.
         """
         where = at(self.template.name, line)
         passage = Passage(assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every))
@@ -164,23 +179,31 @@ def assemble(
     whole: bool = False,
     needed: bool = True,
     every: bool = False,
-) -> list[str | Sentence]:
+) -> list[str | Between | Sentence]:
     """A passage as sentences, each with the marks inside it, and literal text: what is around and between."""
     text = "".join(map(outline, pieces))
-    spans = one_span(text) if whole else split(text, language)
+    spans = spans_between(text, places_of_parting(pieces)) if whole else split(text, language)
     atoms = divided(pieces, {place for span in spans for place in span})
-    parts: list[str | Sentence] = []
+    parts: list[str | Between | Sentence] = []
+    loose: list[Piece] = []  # outside of all sentences, since the last one
     for owner, run in groupby(zip(owned(atoms, spans), atoms), key=itemgetter(0)):
         members = [piece for _, (_, piece) in run]
         if owner is None or not (every or has_words(members)):
-            raw = "".join(piece.raw for piece in members)
-            before = parts.pop() if parts and isinstance(parts[-1], str) else ""
-            parts.append(f"{before}{raw}")
+            loose += members
             continue
-        if parts and isinstance(parts[-1], Sentence):
-            parts.append("")  # two sentences with nothing between: the place for a space
+        if parts:
+            parts.append(between(loose))
+        elif loose:
+            parts.append("".join(piece.raw for piece in loose))
         parts.append(Sentence(members, escape, where, needed))
-    return parts
+        loose = []
+    return [*parts, "".join(piece.raw for piece in loose)] if loose else parts
+
+
+def between(pieces: list[Piece]) -> Between:
+    first = next((n for n, piece in enumerate(pieces) if piece.kind is Kind.OPEN), len(pieces))
+    closing, opening = ("".join(piece.raw for piece in part) for part in (pieces[:first], pieces[first:]))
+    return Between(closing, opening)
 
 
 def has_words(pieces: list[Piece]) -> bool:
@@ -197,10 +220,21 @@ def outline(piece: Piece) -> str:
     return piece.text
 
 
-def one_span(text: str) -> list[tuple[int, int]]:
-    stripped = text.strip(SPACES)
-    start = len(text) - len(text.lstrip(SPACES))
-    return [(start, start + len(stripped))] if stripped else []
+def places_of_parting(pieces: list[Piece]) -> list[int]:
+    places = accumulate((len(piece.text) for piece in pieces), initial=0)
+    return [place for place, piece in zip(places, pieces) if piece.pair is PARTS]
+
+
+def spans_between(text: str, borders: list[int]) -> list[tuple[int, int]]:
+    """What there is between these places, without the spaces around it."""
+    found = []
+    for start, end in pairwise([0, *borders, len(text)]):
+        part = text[start:end]
+        stripped = part.strip(SPACES)
+        if stripped:
+            start += len(part) - len(part.lstrip(SPACES))
+            found.append((start, start + len(stripped)))
+    return found
 
 
 def divided(pieces: list[Piece], borders: set[int]) -> list[tuple[int, Piece]]:
