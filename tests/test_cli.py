@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from tiny_runs import Ended, Run, refused, train_here, write_config, write_corpus
 
-from dynctx import bench, commands, commands_translate
+import dynctx
+from dynctx import bench, cli, commands, commands_translate
 from dynctx.config import load_config
 from dynctx.documents import Document
 from dynctx.files import atomic_write
@@ -45,6 +47,26 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     assert float(seconds) < 1.0
     for command in ("prepare", "train", "translate", "evaluate", "test", "info", "bench"):
         assert f"\n  {command} " in ended.stdout
+
+
+def test_what_a_translator_needs_comes_first(run: Run) -> None:
+    shown = re.findall(r"^(?:  ([a-z-]+) .*|(\w.*):)$", run("--help").out.split("--help ")[1], re.MULTILINE)
+    assert shown[:7] == [
+        ("", "Translating"),
+        ("translate", ""),
+        ("serve", ""),
+        ("info", ""),
+        ("", "Looking at context"),
+        ("select", ""),
+        ("", "Making models"),
+    ]
+    there = {command.name or command.callback.__name__ for command in cli.app.registered_commands}  # type: ignore[union-attr]
+    there |= {str(group.name) for group in cli.app.registered_groups}
+    assert sorted(name for name, _ in shown if name) == sorted(there)  # each once
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == Ended(0, f"dynctx {dynctx.__version__}\n", "")
 
 
 def test_every_command_has_help(run: Run) -> None:
@@ -173,7 +195,7 @@ def test_translate_keeps_lines(run: Run, trained: Path, text: Path, tmp_path: Pa
     assert [line for line in lines if line] == expected
     assert run("translate", "-", "-m", trained, stdin=TWO.encode()) == ended
     output = tmp_path / "deep" / "out.txt"
-    assert run("translate", text, "-m", trained, "-o", output) == Ended(0, "", "")
+    assert run("translate", text, "-m", trained, "-q", "-o", output) == Ended(0, "", "")
     assert output.read_text() == ended.out
 
 
@@ -219,7 +241,7 @@ def test_empty_translations_keep_their_line(
     source = b'{"id": "a", "sentences": ["x", ""]}\n{"id": "b", "sentences": ["y"]}\n'
     assert run("translate", "-", "-m", trained, stdin=source).out == "A B\n\n\nC\n"
     kept = tmp_path / "out.jsonl"
-    assert run("translate", text, "-m", trained, "-o", kept) == Ended(0, "", "")
+    assert run("translate", text, "-m", trained, "-q", "-o", kept) == Ended(0, "", "")
     assert json.loads(kept.read_text().splitlines()[1])["sentences"] == ["", "C"]
 
 

@@ -112,7 +112,7 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["-o", str(folder / "out"), "--beam", "1", "--explain", str(folder / "why.jsonl")]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stderr(said), pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["dynctx", "translate", *files, *options])
+        patch.setattr(sys, "argv", ["dynctx", "translate", "-q", *files, *options])
         cli.main()
     assert (end.value.code or 0, said.getvalue()) == (0, "")  # nothing lost, no language mistaken
     return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,17 @@ def explained(
     choices: list[list[Choice]],
     translated: Sequence[Document] | None = None,
     files: Sequence[str] | None = None,
+    places: Sequence[Sequence[Mapping[str, Any]]] | None = None,
 ) -> Iterator[str]:
-    """A JSON line for each sentence, in order. files: the file that each document is from."""
+    """A JSON line for each sentence, in order. files: that each document is from. places: of each sentence in it."""
     for number, (document, chosen) in enumerate(zip(documents, choices)):
         for place, (sentence, choice) in enumerate(zip(document.sentences, chosen)):
-            record: dict[str, Any] = {"document": document.id, "sentence": place + 1, "text": sentence}
+            record: dict[str, Any] = {"document": document.id, "sentence": place + 1}
             if files is not None:
                 record = {"file": files[number], **record}
+            if places is not None:
+                record |= places[number][place]
+            record["text"] = sentence
             if translated is not None:
                 record["translation"] = translated[number].sentences[place]
             if choice.kept:
@@ -101,12 +105,12 @@ def warn(text: str) -> None:
 class bar:
     """A progress bar on stderr, where that is a terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, quiet: bool = False) -> None:
         from rich.console import Console
         from rich.progress import Progress
 
         console = Console(stderr=True)
-        self.progress = Progress(console=console, disable=not console.is_terminal, transient=True)
+        self.progress = Progress(console=console, disable=quiet or not console.is_terminal, transient=True)
         self.task = self.progress.add_task("translating", total=total)
 
     def __enter__(self) -> Any:

@@ -16,11 +16,11 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
@@ -97,6 +97,7 @@ class Sentence:
     escape: Callable[[str], str]
     where: str  # file and line, for warnings
     needed: bool = True  # False: has a translation already and is context alone
+    place: Mapping[str, Any] = field(default_factory=dict)  # what people find it by: line, subtitle, unit
 
     def __post_init__(self) -> None:
         self.text = "".join(piece.text for piece in self.pieces)

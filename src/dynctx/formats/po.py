@@ -141,6 +141,8 @@ class Writer:
             return
         done = all(field.text for field in forms) and "fuzzy" not in message.flags
         needed = self.again or not done
+        context = message.one("msgctxt")
+        self.builder.place = {"unit": context.text} if context else {}
         one = self.passage(source, message.flags, needed)
         many = self.passage(plural, message.flags, needed) if plural else one
         if not needed:

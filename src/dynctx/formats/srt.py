@@ -6,9 +6,10 @@ import re
 
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
+from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
-from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues, seconds
+from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
 from dynctx.formats.template import Builder, Template, as_it_is
 
 TIME = r"(\d+):(\d{1,2}):(\d{1,2})[,.](\d{1,3})"
@@ -35,7 +36,7 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         builder.literal("".join(lines[start : timing + 1]))
         match = TIMING.fullmatch(lines[timing].strip(SPACES))
         assert match is not None
-        cues.timed(seconds(*match.group(1, 2, 3, 4)), seconds(*match.group(5, 6, 7, 8)))
+        cues.timed(lines[start].strip(SPACES).lstrip(BOM) if start < timing else "", match)
         add_text(cues, lines, timing + 1, end, name)
     return builder.template
 

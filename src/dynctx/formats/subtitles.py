@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+from dynctx.document_formats import SPACES
 from dynctx.formats.inline import PARTS, Kind, Piece, single, text_piece
 from dynctx.formats.lines import joined
 from dynctx.formats.placing import CJK
@@ -38,11 +39,21 @@ class Cues:
     ) -> None:
         self.builder, self.gap, self.pieces_of, self.escape = builder, gap, pieces_of, escape
         self.until: float | None = None  # the latest end so far: cues may overlap
+        self.count = 0
 
-    def timed(self, start: float, end: float) -> None:
+    def timed(self, name: str, timing: re.Match[str]) -> None:
+        """name: what the file calls the cue; without one it is counted. timing: two times, in four groups each."""
+        start, end = seconds(*timing.group(1, 2, 3, 4)), seconds(*timing.group(5, 6, 7, 8))
         if self.until is not None and start - self.until > self.gap:
             self.builder.new_document()
         self.until = max(end, self.until or 0.0)
+        self.count += 1
+        first, last = timing[0].split("-->")
+        self.builder.place = {
+            "subtitle": name or str(self.count),
+            "start": first.strip(SPACES),
+            "end": last.split()[0],
+        }
 
     def text(self, lines: list[str], number: int) -> None:
         """The lines of a cue, with their line ends, of which the first is line `number` of the file."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynctx.document_formats import SPACES, sentence_of
 from dynctx.documents import Document
@@ -113,6 +113,11 @@ class Template:
     def documents(self) -> list[Document]:
         return [Document(group.id, tuple(sentence.text for sentence in group.sentences)) for group in self.groups]
 
+    @property
+    def places(self) -> list[list[Mapping[str, Any]]]:
+        """Where in the file each sentence of each document is found."""
+        return [[sentence.place for sentence in group.sentences] for group in self.groups]
+
     def filled(self, documents: Sequence[Document], warn: Warn) -> bytes:
         """The file with these translations of its documents."""
         return self.text(documents, warn).encode(self.encoding, self.errors)
@@ -133,6 +138,7 @@ class Builder:
         self.template, self.language = Template(name, format), language
         self._fresh = True  # the next sentence starts a document
         self._id: str | None = None
+        self.place: dict[str, Any] = {}  # of what is added, besides the line
 
     def literal(self, text: str) -> None:
         if text:
@@ -158,6 +164,8 @@ class Builder:
         """
         where = at(self.template.name, line)
         passage = Passage(assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every))
+        for sentence in passage.sentences:
+            sentence.place = {**self.place, "line": line}
         if passage.sentences:
             if self._fresh:
                 groups = self.template.groups

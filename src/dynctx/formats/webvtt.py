@@ -11,7 +11,7 @@ from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.srt import shown
-from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues, seconds
+from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
 from dynctx.formats.template import Builder, Template
 
 TIME = r"(?:(\d{2,}):)?([0-5]\d):([0-5]\d)\.(\d{3})"
@@ -56,7 +56,7 @@ def add_cue(cues: Cues, lines: list[str], start: int, stop: int, name: str) -> N
                 )
                 raise DynctxError(f"{at(name, number + 1)}: {shown(lines[number])} {what}")
         elif match:
-            cues.timed(seconds(*match.group(1, 2, 3, 4)), seconds(*match.group(5, 6, 7, 8)))
+            cues.timed(lines[start].strip(SPACES) if start < timing else "", match)
     cues.builder.literal("".join(lines[start : timing + 1]))
     cues.text(lines[timing + 1 : stop], timing + 2)
 

@@ -27,6 +27,7 @@ class Segment:
     target: Element | None
     after: int  # where a new target goes
     state: str | None
+    unit: str  # its id
 
 
 def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Warn) -> Template:
@@ -80,16 +81,16 @@ def segments_of(document: Element, two: bool) -> Iterator[Segment]:
                 holders = [child for child in element.children if child.name == "segment"] if two else [element]
                 for holder in holders:
                     if holder.space == document.space:
-                        yield from segment_in(holder)
+                        yield from segment_in(holder, element.attributes.get("id", ""))
         else:
             waiting += [(child, allowed) for child in reversed(element.children)]
 
 
-def segment_in(holder: Element) -> Iterator[Segment]:
+def segment_in(holder: Element, unit: str) -> Iterator[Segment]:
     source, target, divided = (holder.child(name) for name in ("source", "target", "seg-source"))
     if source is not None:
         state = (target.attributes.get("state") if target is not None else None) or holder.attributes.get("state")
-        yield Segment(source, target, (divided or source).end, state)
+        yield Segment(source, target, (divided or source).end, state, unit)
 
 
 class Writer:
@@ -110,6 +111,7 @@ class Writer:
 
     def segment(self, segment: Segment) -> None:
         source, target, file = segment.source, segment.target, self.file
+        self.builder.place = {"unit": segment.unit}
         done = target is not None and xml.has_text(file.content(target)) and segment.state not in NOT_YET
         passage = self.passage(source, needed=self.again or not done)
         if (done and not self.again) or not xml.has_text(file.content(source)):
