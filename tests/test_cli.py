@@ -16,7 +16,7 @@ import pytest
 from tiny_runs import Ended, Run, refused, train_here, write_config, write_corpus
 
 import dynctx
-from dynctx import bench, cli, commands, commands_translate
+from dynctx import bench, cli, commands_info, commands_translate
 from dynctx.config import load_config
 from dynctx.documents import Document
 from dynctx.files import atomic_write
@@ -85,7 +85,7 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "show_info", interrupt)
+    monkeypatch.setattr(commands_info, "show_info", interrupt)
     assert run("info", tmp_path) == Ended(130, "", "dynctx: stopped\n")
 
 
@@ -119,7 +119,7 @@ def test_a_pipe_closed_early_is_no_error(run: Run, monkeypatch: pytest.MonkeyPat
     def closed(*_: Any) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(commands, "show_info", closed)
+    monkeypatch.setattr(commands_info, "show_info", closed)
     monkeypatch.setattr(os, "dup2", lambda *_: None)  # standard output belongs to pytest
     assert run("info", "x") == Ended(0, "", "")
 
@@ -128,7 +128,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.Mon
     def bug(*_: Any) -> None:
         raise OSError(errno.ENOENT, "lost")
 
-    monkeypatch.setattr(commands, "show_info", bug)
+    monkeypatch.setattr(commands_info, "show_info", bug)
     with pytest.raises(OSError, match="lost"):
         run("info", "x")
 
@@ -343,7 +343,17 @@ def test_info_of_a_model(run: Run, trained: Path) -> None:
     assert info["scores"] == about["scores"]
     assert info["parameters"]["total"] == {"trainable": 19264, "frozen": 0}
     assert info["bytes_on_disk"] == sum(f.stat().st_size for f in (trained / "model").iterdir())
-    out = run("info", trained).out
+    users, out = run("info", trained).out.split("\n\n")
+    assert users.splitlines() == [
+        "run: English to German",
+        "  kind        sentence, translates each sentence by itself",
+        f"  trained on  {info['data'][0]['source']}",
+        f"  scores      {', '.join(f'{name} {value}' for name, value in about['scores'].items())}",
+        "  licence     not said",
+        f"  size        0.0 million parameters, {info['bytes_on_disk'] / 2**20:.1f} MiB on disk",
+        f"  folder      {trained / 'model'}",
+        f"  more        {trained / 'model' / 'README.md'}",
+    ]
     assert out.startswith("sentence model, en to de\nvocabulary: 60 source, 60 target (joint)\n")
     assert "  total                           19,264 trainable             0 frozen\n" in out
     assert f"updates: {about['updates']}\n" in out and f"  bleu: {about['scores']['bleu']}\n" in out

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dynctx.documents import Document
 from dynctx.formats import html
 from dynctx.formats.template import Template
-from dynctx.serve.languages import confidence, same_language
+from dynctx.languages import confidence, same_language
 from dynctx.serve.layout import html_text, plain_text, templates_of
 from dynctx.serve.limits import Limits, Refused
 

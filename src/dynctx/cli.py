@@ -302,11 +302,14 @@ def serve(
 
 @app.command()
 def info(
-    place: Annotated[Path, typer.Argument(metavar="FOLDER_OR_CONFIG")],
+    place: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(metavar="[FOLDER_OR_CONFIG]", help="Default: the model that translate would use."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a model is: parameters by part, sizes, data, scores."""
-    from dynctx.commands import show_info
+    """What a model is: languages, kind, data, scores, licence, size; then its parameters by part."""
+    from dynctx.commands_info import show_info
 
     show_info(place, as_json)
 

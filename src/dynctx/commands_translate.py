@@ -20,10 +20,10 @@ from dynctx.files import atomic_write, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
+from dynctx.languages import is_foreign, primary
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
-from dynctx.scripts import is_foreign, primary
 
 LINES = ("txt", "jsonl")  # formats whose files can stand one after the other
 

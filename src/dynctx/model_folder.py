@@ -3,7 +3,7 @@
 config.yaml          the effective configuration: how to build it
 model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
 spm.model            the subword model (or spm.source.model and spm.target.model)
-about.json           updates, scores with signatures, data, versions
+about.json           updates, scores, versions; and where somebody wrote them down trained_on, results and licence
 README.md            the model card, for people
 """
 

@@ -14,8 +14,8 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import batches_by_length, translate
 from dynctx.documents import Document
+from dynctx.languages import is_foreign
 from dynctx.model_folder import Model
-from dynctx.scripts import is_foreign
 from dynctx.selection.strategies import Fixed, Judged, Selector
 
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like

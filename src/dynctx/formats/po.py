@@ -17,7 +17,7 @@ from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import VOID
-from dynctx.scripts import primary
+from dynctx.languages import primary
 
 KEYWORD = re.compile(r"(\s*)(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?(\s*)(?=\")")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -11,7 +11,7 @@ from dynctx.formats import xml
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xliff import Writer
 from dynctx.formats.xml import XML_LANG, Element, Tags
-from dynctx.scripts import primary
+from dynctx.languages import primary
 
 TAGS = Tags(paired=("hi",), opens=("bpt",), closes=("ept",))
 

@@ -14,7 +14,7 @@ from dynctx.formats import xml
 from dynctx.formats.inline import Warn
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import Element, Tags, XmlFile
-from dynctx.scripts import primary
+from dynctx.languages import primary
 
 TAGS_1 = Tags(paired=("g", "mrk"), opens=("bpt", "bx"), closes=("ept", "ex"))
 TAGS_2 = Tags(paired=("pc", "mrk"), opens=("sc", "sm"), closes=("ec", "em"))

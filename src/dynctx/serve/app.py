@@ -17,11 +17,11 @@ from starlette.staticfiles import StaticFiles
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.formats.template import Template
+from dynctx.languages import confidence, name_of, same_language
 from dynctx.serve import schemas
 from dynctx.serve.batching import Answer
 from dynctx.serve.bodies import parse
 from dynctx.serve.http import Outermost, add_errors, stream, unless_gone
-from dynctx.serve.languages import NAMES, confidence, same_language
 from dynctx.serve.layout import templates_of
 from dynctx.serve.limits import Refused
 from dynctx.serve.service import Answers, Service
@@ -205,7 +205,7 @@ def check_languages(service: Service, source: str, target: str) -> None:
 
 
 def language(code: str, targets: list[str]) -> schemas.Language:
-    return schemas.Language(code=code, name=NAMES.get(code.partition("-")[0], code), targets=targets)
+    return schemas.Language(code=code, name=name_of(code), targets=targets)
 
 
 def detection(service: Service, text: str) -> dict[str, Any]:

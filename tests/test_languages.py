@@ -16,9 +16,9 @@ from tiny_runs import Run
 import dynctx
 from dynctx.commands import test_model as score_model
 from dynctx.documents import Document
+from dynctx.languages import is_foreign
 from dynctx.model_folder import Model
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
-from dynctx.scripts import is_foreign
 
 pytest_plugins = ("command_line",)
 
