@@ -69,7 +69,7 @@ def translated(model: Model, lines: tuple[str, ...], **more: bool) -> tuple[tupl
 
 
 def test_lines_of_another_script_are_kept(chinese: Model) -> None:
-    texts, choices = translated(chinese, LINES, keep_foreign=True)
+    texts, choices = translated(chinese, LINES, for_people=True)
     assert [choice.kept for choice in choices] == list(KEPT)
     assert [text == line for text, line in zip(texts, LINES)] == [False, True, True, False, True, False]
     assert choices[1] == choices[2] == Choice((), {}, None, kept=True)
@@ -81,17 +81,33 @@ def test_what_is_kept_is_nobodys_context(chinese: Model) -> None:
     """Whatever it says, the lines after it are translated the same."""
     lines = ("the cat sat", "we saw 公园")
     others = ("a dog ran in the park", "we saw 公园")
-    assert translated(chinese, lines, keep_foreign=True)[0][1] == translated(chinese, others, keep_foreign=True)[0][1]
+    assert translated(chinese, lines, for_people=True)[0][1] == translated(chinese, others, for_people=True)[0][1]
     assert translated(chinese, lines)[0][1] != translated(chinese, others)[0][1]  # it would be heard
-    (choices,) = select_documents(chinese, [Document("x", lines)], keep_foreign=True)
+    (choices,) = select_documents(chinese, [Document("x", lines)], for_people=True)
     assert choices == [Choice((), {}, None, kept=True), Choice((), {}, None)]
 
 
 def test_a_long_line_is_kept_without_a_word(chinese: Model) -> None:
     said: list[str] = []
     long = "the cat sat on the mat " * 100
-    found, _ = translate_and_explain(chinese, [Document("x", (long,))], warn=said.append, keep_foreign=True)
+    found, _ = translate_and_explain(chinese, [Document("x", (long,))], warn=said.append, for_people=True)
     assert (found[0].sentences, said) == ((long,), [])
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("Well,well, no", "Well, well, no"),
+        ("1,000 and A,B and x,1", "1,000 and A,B and x,1"),
+        ("naïve,éclair", "naïve, éclair"),
+    ],
+)
+def test_a_space_that_the_model_forgot(
+    chinese: Model, monkeypatch: pytest.MonkeyPatch, written: str, read: str
+) -> None:
+    monkeypatch.setattr(type(chinese.target), "decode", lambda self, ids: [written] * len(ids))
+    assert translated(chinese, ("狗",), for_people=True)[0] == (read,)
+    assert translated(chinese, ("狗",))[0] == (written,)
 
 
 def test_models_are_scored_on_all_lines(folder: Path, tmp_path: Path) -> None:
@@ -118,7 +134,7 @@ def client(chinese: Model) -> Iterator[TestClient]:
 
 def test_the_service_keeps_them(client: TestClient, chinese: Model) -> None:
     answer = post(client, "/v1/documents", sentences=list(LINES)).json()
-    texts, choices = translated(chinese, LINES, keep_foreign=True)
+    texts, choices = translated(chinese, LINES, for_people=True)
     assert [sentence["kept"] for sentence in answer["sentences"]] == list(KEPT)
     assert [sentence["translation"] for sentence in answer["sentences"]] == list(texts)
     assert [tuple(sentence["selected"]) for sentence in answer["sentences"]] == [c.selected for c in choices]

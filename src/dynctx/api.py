@@ -128,7 +128,7 @@ class DocumentTranslator:
         decoding = replace(changed(self.model.config.decoding, beam=beam, batch_sentences=batch), sampling=False)
         with precision(self.model.device):
             translated, choices = translate_and_explain(
-                self.model, documents, decoding, selector_of(self.model, selector), keep_foreign=True
+                self.model, documents, decoding, selector_of(self.model, selector), for_people=True
             )
         if not explain:
             return shaped([list(document.sentences) for document in translated], several)
@@ -149,7 +149,7 @@ class DocumentTranslator:
         """Which earlier sentences each sentence needs, without translating: for a translator of your own."""
         documents, several = as_documents(sentences)
         with precision(self.model.device):
-            choices = select_documents(self.model, documents, selector_of(self.model, selector), keep_foreign=True)
+            choices = select_documents(self.model, documents, selector_of(self.model, selector), for_people=True)
         return shaped(choices, several)
 
 

@@ -62,6 +62,9 @@ FormatName = Annotated[
 ]
 Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
 Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]
+Encoding = Annotated[
+    str, typer.Option(help="Of the files: gb18030, big5, shift_jis, ...; UTF-16 and XML say it themselves.")
+]
 SceneGap = Annotated[float, typer.Option(help="Subtitles: seconds without one that start a new document.")]
 
 
@@ -205,6 +208,7 @@ def translate(
     split: Split = False,
     column: Column = None,
     scene_gap: SceneGap = 7.0,
+    encoding: Encoding = "utf-8",
     again: Annotated[
         bool, typer.Option("--again", help="XLIFF, TMX, PO: also translate what has a translation.")
     ] = False,
@@ -233,6 +237,7 @@ def translate(
         column=column,
         scene_gap=scene_gap,
         again=again,
+        encoding=encoding,
         quiet=quiet,
     )
 
@@ -247,13 +252,23 @@ def select(
     split: Split = False,
     column: Column = None,
     scene_gap: SceneGap = 7.0,
+    encoding: Encoding = "utf-8",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Show which earlier sentences each sentence would be translated with, as JSON lines."""
     from dynctx.commands_translate import select_context
 
     select_context(
-        files, model, output, selector, device, format=format, split=split, column=column, scene_gap=scene_gap
+        files,
+        model,
+        output,
+        selector,
+        device,
+        format=format,
+        split=split,
+        column=column,
+        scene_gap=scene_gap,
+        encoding=encoding,
     )
 
 

@@ -56,6 +56,7 @@ def translate_files(
     column: str | None = None,
     scene_gap: float = 7.0,
     again: bool = False,
+    encoding: str = "utf-8",
     quiet: bool = False,
 ) -> None:
     """Read everything before translating anything, and write only when all is done."""
@@ -63,7 +64,7 @@ def translate_files(
     folder = folder or default_model()
     config = read_config(folder)
     jobs = planned(files, output, into_folder)
-    reading = reading_for(config, format, split, column, scene_gap, again)
+    reading = reading_for(config, format, split, column, scene_gap, again, encoding)
     templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
     check_outputs(jobs, templates)
     for place in [*(job.output for job in jobs), explain]:
@@ -86,7 +87,7 @@ def translate_files(
         count = sum(not is_foreign(sentence, foreign) for document in documents for sentence in document.sentences)
         with bar(count, quiet) as advance, precision(model.device):
             translated, choices = translate_and_explain(
-                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, keep_foreign=True
+                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, for_people=True
             )
     else:
         warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
@@ -129,15 +130,16 @@ def select_context(
     split: bool = False,
     column: str | None = None,
     scene_gap: float = 7.0,
+    encoding: str = "utf-8",
 ) -> None:
     """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
     folder = folder or default_model()
-    reading = reading_for(read_config(folder), format, split, column, scene_gap, again=True)
+    reading = reading_for(read_config(folder), format, split, column, scene_gap, True, encoding)
     templates = [open_file(str(file), reading, warn) for file in files]
     documents = [document for template in templates for document in template.documents]
     model = load_model(folder, pick_device(device))
     with precision(model.device):
-        choices = select_documents(model, documents, selector_of(model, selector), keep_foreign=True)
+        choices = select_documents(model, documents, selector_of(model, selector), for_people=True)
     names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
     places = [place for template in templates for place in template.places]
     lines = [f"{line}\n" for line in explained(documents, choices, None, names, places)]
@@ -148,11 +150,21 @@ def select_context(
             file.writelines(lines)
 
 
-def reading_for(config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool) -> Reading:
+def reading_for(
+    config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool, encoding: str
+) -> Reading:
     if not scene_gap >= 0:
         raise DynctxError(f"scene gap must be 0 or more seconds, not {scene_gap:g}")
     languages = config.data.source_language or "", config.data.target_language or ""
-    return Reading(*languages, format=format, split=split, column=column, scene_gap=scene_gap, again=again)
+    return Reading(
+        *languages,
+        format=format,
+        split=split,
+        column=column,
+        scene_gap=scene_gap,
+        again=again,
+        encoding=encoding.lower(),
+    )
 
 
 def for_output(reading: Reading, output: Path | None) -> Reading:

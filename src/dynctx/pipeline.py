@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from dynctx.languages import is_foreign
 from dynctx.model_folder import Model
 from dynctx.selection.strategies import Fixed, Judged, Selector
 
+FORGOTTEN = re.compile(r"(?<=[a-z\u00e0-\u024f]),(?=[A-Za-z\u00c0-\u024f])")  # 1,000 and (A,B) are written so
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like
 
 
@@ -57,9 +59,9 @@ class Units:
         model: Model,
         documents: Sequence[Document],
         warn: Callable[[str], None] | None = None,
-        keep_foreign: bool = False,
+        for_people: bool = False,
     ) -> None:
-        language = model.config.data.source_language or "" if keep_foreign else ""
+        language = model.config.data.source_language or "" if for_people else ""
         self.lines: list[Line] = []
         units: list[list[list[int]]] = []  # ids of the units of each document
         count = 0
@@ -176,15 +178,16 @@ def translate_and_explain(
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] | None = None,
     wishes: Sequence[Wish] | None = None,
-    keep_foreign: bool = False,
+    for_people: bool = False,
 ) -> tuple[list[Document], list[list[Choice]]]:
     """The translations, and what context each sentence was given.
 
-    wishes: one a document; default: all of each. keep_foreign: a sentence without a letter of the source language's
-    script stays as it is and is nobody's context. For people's texts; where models are scored, all is translated.
+    wishes: one a document; default: all of each. for_people: a sentence without a letter of the source language's
+    script stays as it is and is nobody's context, and a space that the model forgot after a comma is put there. Where
+    models are scored, all is translated, and every translation is taken as it is.
     """
     decoding, selector = decoding or model.config.decoding, selector or model.selector
-    units = Units(model, documents, warn, keep_foreign)
+    units = Units(model, documents, warn, for_people)
     wanted = units.filled
     if wishes is not None:
         wanted, selector = units.wanted(wishes), Fixed(selector, units.by_hand(wishes))
@@ -198,6 +201,8 @@ def translate_and_explain(
     translated: list[list[str]] = [[] for _ in documents]
     for line in units.lines:
         text = joiner.join(texts[unit] for unit in line.units)
+        if for_people and joiner:
+            text = FORGOTTEN.sub(", ", text)
         translated[line.document].append(documents[line.document].sentences[line.place] if line.kept else text)
     found = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, translated)]
     return found, by_document(documents, recorder.choices())
@@ -205,10 +210,10 @@ def translate_and_explain(
 
 @torch.inference_mode()
 def select_documents(
-    model: Model, documents: Sequence[Document], selector: Selector | None = None, keep_foreign: bool = False
+    model: Model, documents: Sequence[Document], selector: Selector | None = None, for_people: bool = False
 ) -> list[list[Choice]]:
     """What context each sentence would be given, without translating."""
-    units = Units(model, documents, keep_foreign=keep_foreign)
+    units = Units(model, documents, for_people=for_people)
     recorder = Recorder(selector or model.selector, units)
     if len(units.filled):
         lengths = units.gatherer.lengths_of(units.filled)[0]

@@ -45,6 +45,7 @@ CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
 FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
 # to be read as text these would have their markup translated
 REFUSED = (".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+REMEDY = "say what it is, for instance --encoding gb18030 for Chinese, or convert it"
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
 
 
@@ -59,6 +60,7 @@ class Reading:
     scene_gap: float = SCENE_GAP  # subtitles: seconds of silence that end a document
     again: bool = False  # XLIFF, TMX, PO: also what has a translation
     column: str | None = None  # JSON lines, TSV: which key or column is the text; XML corpora: which side
+    encoding: str = "utf-8"  # of files that do not say it themselves; what is written is UTF-8 then
     output_suffix: str = ""  # .jsonl and .tsv keep their shape where the output has the same
 
 
@@ -69,8 +71,10 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     data = read_bytes(path)
     if path == "-":  # the formats of corpora read it once more
         sys.stdin = io.TextIOWrapper(io.BytesIO(data))
-    text, encoding = decoded(data, name)
+    text, encoding = decoded(data, name, reading.encoding)
     format = detected(path, text) if reading.format == "auto" else reading.format
+    if format in CORPORA and reading.encoding != "utf-8":
+        raise DynctxError(f"{at(name)}: {format} is read as UTF-8 alone; convert it and leave out --encoding")
     language, languages = reading.source_language, (reading.source_language, reading.target_language)
     match format:
         case "txt":
@@ -123,9 +127,12 @@ SIGNS = {
 }
 
 
-def decoded(data: bytes, name: str) -> tuple[str, str]:
-    """The text with its byte order mark, if it has one, and the encoding to write it in again."""
-    encoding = "utf-8"
+def decoded(data: bytes, name: str, given: str = "utf-8") -> tuple[str, str]:
+    """The text with its byte order mark, if it has one, and the encoding to write it in again.
+
+    given: where the file itself does not say; then it is written as UTF-8, which has every letter of the translation.
+    """
+    encoding = given
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     elif declared := XML_ENCODING.match(data[:200]):
@@ -136,12 +143,12 @@ def decoded(data: bytes, name: str) -> tuple[str, str]:
             raise DynctxError(
                 f"{at(name, text.count(chr(10), 0, text.index(chr(0))) + 1)}: no text: it holds a NUL byte"
             )
-        return text, encoding
+        return text, "utf-8" if encoding == given else encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         if encoding.lower() == "utf-8":
             start = data.rfind(b"\n", 0, error.start) + 1
-            raise not_utf8(name, line, data[error.start], error.start - start) from None
-        raise DynctxError(f"{at(name, line)}: not {encoding}, as it says: {error.reason}") from None
+            raise not_utf8(name, line, data[error.start], error.start - start, REMEDY) from None
+        raise DynctxError(f"{at(name, line)}: not {encoding}, as it was said: {error.reason}") from None
     except LookupError:
         raise DynctxError(f"{at(name, 1)}: unknown encoding {encoding!r}; save the file as UTF-8") from None

@@ -17,6 +17,7 @@ from dynctx.document_formats import SPACES, sentence_of
 from dynctx.documents import Document
 from dynctx.errors import at
 from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import split
 
@@ -57,8 +58,17 @@ class Passage:
                 assert isinstance(left, Sentence) and isinstance(right, Sentence)
                 written.append(gap(part, left.text, right.text, translations[left], translations[right]))
             else:
-                written.append(part)
+                written.append(self._edge(part, number, translations))
         return self.finish("".join(written))
+
+    def _edge(self, part: str, number: int, translations: Mapping[Sentence, str]) -> str:
+        """What stands before the first sentence or after the last, apart from it where the new language has spaces."""
+        for other, place, back in ((number + 1, 0, -1), (number - 1, -1, 0)):
+            beside = self.parts[other] if 0 <= other < len(self.parts) else ""
+            if isinstance(beside, Sentence) and part and part[back].isalnum() and translations[beside]:
+                if CJK.match(beside.text[place]) and not CJK.match(translations[beside][place]):
+                    return f" {part}" if place else f"{part} "
+        return part
 
 
 def gap(between: Between, left: str, right: str, new_left: str, new_right: str) -> str:
@@ -191,6 +201,7 @@ def assemble(
     """A passage as sentences, each with the marks inside it, and literal text: what is around and between."""
     text = "".join(map(outline, pieces))
     spans = spans_between(text, places_of_parting(pieces)) if whole else split(text, language)
+    spans = without_addresses(text, spans, pieces)
     atoms = divided(pieces, {place for span in spans for place in span})
     parts: list[str | Between | Sentence] = []
     loose: list[Piece] = []  # outside of all sentences, since the last one
@@ -242,6 +253,25 @@ def spans_between(text: str, borders: list[int]) -> list[tuple[int, int]]:
         if stripped:
             start += len(part) - len(part.lstrip(SPACES))
             found.append((start, start + len(stripped)))
+    return found
+
+
+def without_addresses(text: str, spans: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[int, int]]:
+    """An address that a sentence begins or ends with stays there: what it says does not depend on it."""
+    ends: dict[int, int] = {}  # where each address begins, and where it ends
+    for place, piece in zip(accumulate((len(piece.text) for piece in pieces), initial=0), pieces):
+        if piece.kind is Kind.KEPT and IS_ADDRESS.fullmatch(piece.text):
+            ends[place] = place + len(piece.text)
+    starts = {end: start for start, end in ends.items()}
+    found = []
+    for whole in spans:
+        start, end = whole
+        while start in ends and start < end:
+            start = ends[start]
+            start += len(text[start:end]) - len(text[start:end].lstrip(SPACES))
+        while end in starts and start < end:
+            end = start + len(text[start : starts[end]].rstrip(SPACES))
+        found.append((start, end) if start < end else whole)
     return found
 
 
