@@ -225,7 +225,8 @@ def test_the_model_is_described(client: TestClient) -> None:
 
 def test_openapi(client: TestClient) -> None:
     found = client.get("/openapi.json").json()
-    paths = {"/translate", "/detect", "/languages", "/v1/documents", "/v1/model", "/health", "/metrics"}
+    paths = {"/translate", "/detect", "/languages", "/v1/documents", "/v1/files/read", "/v1/files/write"}
+    paths |= {"/v1/model", "/health", "/metrics"}
     assert set(found["paths"]) == paths
     body = found["paths"]["/v1/documents"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(body["properties"]) == {"sentences", "selector", "selection", "numbers", "stream", "api_key"}

@@ -14,7 +14,7 @@ from dynctx.documents import Document
 from dynctx.formats import html
 from dynctx.formats.template import Template
 from dynctx.languages import confidence, same_language
-from dynctx.serve.layout import html_text, plain_text, templates_of
+from dynctx.serve.layout import file_text, html_text, plain_text, templates_of
 from dynctx.serve.limits import Limits, Refused
 
 LIMITS = Limits()
@@ -42,6 +42,8 @@ def marked(template: Template) -> str:
         ("\n a \r\n\n\tb", "\n [a] \r\n\n\t[b]"),
         ("a\u2028b\x0bc", "[a\u2028b\x0bc]"),  # no line ends here, as in the project's files
         ("\u3000我们\u3000", "\u3000[我们]\u3000"),
+        ("【a】b (c)", "【[a]】[b] ([c])"),  # notes, as programs for subtitles send them
+        ("a (b) c", "[a (b) c]"),
     ],
 )
 def test_plain_text(text: str, expected: str) -> None:
@@ -180,6 +182,17 @@ def test_hostile_markup_in_one_sentence(inner: str) -> None:
     page = f"<p>the {inner} cat</p>"
     found = filled(html_text(page, "en", LIMITS), lambda sentence: sentence.upper())
     assert [found[s:e] for s, e, *_ in html.markup(found)] == [page[s:e] for s, e, *_ in html.markup(page)]
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("piece", ["[a]", "♪[a] ", "<i>(a)", "(", "[[", "a\n", "♪"])
+def test_hostile_subtitles_take_no_long_time(piece: str) -> None:
+    start = time.process_time()
+    text = "1\n00:00:01,000 --> 00:00:02,000\n" + piece * (10**6 // len(piece))
+    with suppress(Refused):
+        file_text("a.srt", text[:250_000], ("zh", "en"), LIMITS)
+    with suppress(Refused):
+        plain_text(piece * (10**6 // len(piece)), LIMITS)
     assert time.process_time() - start < 10
 
 

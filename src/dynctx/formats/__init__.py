@@ -75,28 +75,36 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     format = detected(path, text) if reading.format == "auto" else reading.format
     if format in CORPORA and reading.encoding != "utf-8":
         raise DynctxError(f"{at(name)}: {format} is read as UTF-8 alone; convert it and leave out --encoding")
+    if format in CORPORA:
+        template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
+    else:
+        template = read_text(text, name, format, reading, warn)
+    template.encoding = encoding
+    return template
+
+
+def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -> Template:
+    """A file of which the text is there already; not the formats of corpora."""
     language, languages = reading.source_language, (reading.source_language, reading.target_language)
     match format:
         case "txt":
-            template = plain.read(text, name, language, reading.split)
+            return plain.read(text, name, language, reading.split)
         case "md":
-            template = markdown.read(text, name, language)
+            return markdown.read(text, name, language)
         case "html":
-            template = html.read(text, name, language)
+            return html.read(text, name, language)
         case "srt":
-            template = srt.read(text, name, language, reading.scene_gap)
+            return srt.read(text, name, language, reading.scene_gap)
         case "vtt":
-            template = webvtt.read(text, name, language, reading.scene_gap)
+            return webvtt.read(text, name, language, reading.scene_gap)
         case "xliff":
-            template = xliff.read(text, name, languages, reading.again, warn)
+            return xliff.read(text, name, languages, reading.again, warn)
         case "tmx":
-            template = tmx.read(text, name, languages, reading.again)
+            return tmx.read(text, name, languages, reading.again)
         case "po":
-            template = po.read(text, name, languages, reading.again, warn)
+            return po.read(text, name, languages, reading.again, warn)
         case _:
-            template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
-    template.encoding = encoding
-    return template
+            raise DynctxError(f"{at(name)}: {format} is read from files alone")
 
 
 def detected(path: str, text: str) -> str:

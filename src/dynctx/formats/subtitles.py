@@ -8,6 +8,7 @@ breaks inside a sentence are kept, near the same proportion of the text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -26,6 +27,7 @@ VOICE = re.compile(r"\s*<v[.\s]")
 # around what is sung; a # before or after a letter or a digit is another thing (#1, C#)
 MUSIC = r"[♩♪♫♬]+|\A#+(?![A-Za-z0-9#])|(?<![A-Za-z0-9#])#+\Z"
 NOTE = re.compile(r"[\[［【][^\[\]［］【】]*[\]］】]|(?P<round>[(（])[^()（）]*[)）]")
+NEAR = 20  # characters beside a bracket that are looked at
 NARROW = str.maketrans("（）［］【】", "()[][]")
 
 SCENE_GAP = 7.0  # seconds
@@ -76,18 +78,22 @@ class Cues:
         return [*pieces, *self.pieces_of(line[end:])]
 
 
-def with_notes(pieces: list[Piece]) -> list[Piece]:
-    """The same with the brackets of notes as marks, which part sentences."""
+def with_notes(pieces: list[Piece], at_edges: bool = False) -> list[Piece]:
+    """The same with the brackets of notes as marks, which part sentences. at_edges: only of those first or last."""
     text = "".join(piece.text for piece in pieces)
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     brackets: dict[int, Kind] = {}
     for match in NOTE.finditer(text):
+        if at_edges and first < match.start() and match.end() < last:
+            continue
         if any(map(str.isalpha, match[0])) and not (match["round"] and belongs(text, *match.span())):
             brackets |= {match.start(): Kind.OPEN, match.end() - 1: Kind.CLOSE}
     found: list[Piece] = []
-    place = 0
+    borders, place = list(brackets), 0
     for piece in pieces:
         end, cut = place + len(piece.text), 0
-        for border in [border for border in brackets if place <= border < end] if piece.raw == piece.text else []:
+        inner = borders[bisect_left(borders, place) : bisect_left(borders, end)]
+        for border in inner if piece.raw == piece.text else []:
             before = piece.text[cut : border - place]
             found += [text_piece(before)] if before else []
             cut = border - place + 1
@@ -102,7 +108,7 @@ def with_notes(pieces: list[Piece]) -> list[Piece]:
 
 def belongs(text: str, start: int, end: int) -> bool:
     """Whether what is in round brackets is a part of its sentence: the man (my brother) left."""
-    before, after = text[:start].rstrip(), text[end:].lstrip()
+    before, after = text[max(start - NEAR, 0) : start].rstrip(), text[end : end + NEAR].lstrip()
     return bool(before and after) and before[-1].isalnum() and not CJK.match(before[-1]) and not CJK.match(after[0])
 
 

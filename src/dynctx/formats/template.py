@@ -65,9 +65,10 @@ class Passage:
         """What stands before the first sentence or after the last, apart from it where the new language has spaces."""
         for other, place, back in ((number + 1, 0, -1), (number - 1, -1, 0)):
             beside = self.parts[other] if 0 <= other < len(self.parts) else ""
-            if isinstance(beside, Sentence) and part and part[back].isalnum() and translations[beside]:
-                if CJK.match(beside.text[place]) and not CJK.match(translations[beside][place]):
-                    return f" {part}" if place else f"{part} "
+            if not isinstance(beside, Sentence) or not part or not part[back].isalnum() or not translations[beside]:
+                continue
+            if CJK.match(beside.text[place]) and not CJK.match(translations[beside][place]):
+                return f" {part}" if place else f"{part} "
         return part
 
 

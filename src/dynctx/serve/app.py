@@ -22,7 +22,7 @@ from dynctx.serve import schemas
 from dynctx.serve.batching import Answer
 from dynctx.serve.bodies import parse
 from dynctx.serve.http import Outermost, add_errors, stream, unless_gone
-from dynctx.serve.layout import templates_of
+from dynctx.serve.layout import file_text, templates_of
 from dynctx.serve.limits import Refused
 from dynctx.serve.service import Answers, Service
 
@@ -142,6 +142,41 @@ def add_documents(app: FastAPI, service: Service) -> None:
         found.sort(key=lambda answer: answer.place)
         return JSONResponse({"selector": selector, "sentences": [explained(answer) for answer in found]})
 
+    languages = service.source, service.target
+
+    @app.post(
+        "/v1/files/read",
+        response_model=schemas.FileAnswer,
+        responses=ERRORS,
+        openapi_extra=body_of(schemas.FileRequest),
+    )
+    async def read_file(request: Request) -> Response:
+        """The sentences of a file, for /v1/documents; /v1/files/write puts their translations into it."""
+        asked = await parse(request, schemas.FileRequest, service.limits)
+        service.check_key(request, asked.api_key)
+        with service.clients.place(client_of(request)):
+            template = await asyncio.to_thread(file_text, asked.name, asked.text, languages, service.limits)
+        sentences = [sentence for document in template.documents for sentence in document.sentences]
+        return JSONResponse({"format": template.format, "sentences": sentences})
+
+    @app.post(
+        "/v1/files/write",
+        response_model=schemas.FilledAnswer,
+        responses=ERRORS,
+        openapi_extra=body_of(schemas.FilledRequest),
+    )
+    async def write_file(request: Request) -> Response:
+        """The same file with translations of its sentences: timings, tags, notes and line breaks in their places."""
+        asked = await parse(request, schemas.FilledRequest, service.limits)
+        service.check_key(request, asked.api_key)
+        with service.clients.place(client_of(request)):
+            template = await asyncio.to_thread(file_text, asked.name, asked.text, languages, service.limits)
+            count = sum(len(document.sentences) for document in template.documents)
+            if count != len(asked.translations):
+                raise Refused(400, f"{len(asked.translations)} translations for {count} sentences")
+            (text,) = await asyncio.to_thread(fill, [template], asked.translations)
+        return JSONResponse({"text": text})
+
     @app.get("/v1/model")
     async def model() -> schemas.ModelAnswer:
         """What is served: languages, scope, selector, limits."""
@@ -192,7 +227,7 @@ def body_of(kind: type[BaseModel]) -> dict[str, Any]:
     """The description of a body that the route reads itself."""
     schema = kind.model_json_schema()
     types = ["application/json"]
-    if kind is not schemas.DocumentRequest:
+    if kind not in (schemas.DocumentRequest, schemas.FileRequest, schemas.FilledRequest):
         types += ["application/x-www-form-urlencoded", "multipart/form-data"]
     return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in types}}}
 

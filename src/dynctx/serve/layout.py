@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dynctx.formats import html
+from dynctx.errors import DynctxError
+from dynctx.files import split_suffixes
+from dynctx.formats import SUFFIXES, Reading, html, read_text
 from dynctx.formats.lines import is_blank, joined, lines_of
+from dynctx.formats.subtitles import with_notes
 from dynctx.formats.template import Builder, Template
 from dynctx.serve.limits import Limits, Refused
 
+FILES = ("srt", "vtt", "html")  # what the page reads with our help
+MARK = re.compile(r"[\n\[(（［【<{♪]")
+MOST_MARKS = 100_000
 SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]")
 
 
@@ -22,13 +28,13 @@ def templates_of(texts: Sequence[str], is_html: bool, language: str, limits: Lim
 
 
 def plain_text(text: str, limits: Limits) -> Template:
-    """A sentence a line; blank lines are kept and are no sentences."""
+    """A sentence a line, and a note at its beginning or end, "[music] ...", another; blank lines are no sentences."""
     builder = Builder("text", "txt")
     for number, line in enumerate(lines_of(text), 1):
         if is_blank(line):
             builder.literal(line)
         else:
-            builder.write(builder.passage(joined([line]), number, whole=True, every=True))
+            builder.write(builder.passage(with_notes(joined([line]), at_edges=True), number, whole=True, every=True))
             check_count(sentences_of(builder.template), limits)
     return builder.template
 
@@ -52,6 +58,21 @@ def html_text(text: str, language: str, limits: Limits) -> Template:
         builder.write(builder.passage(block, 1, escape=html.escape))
         check_count(sentences_of(builder.template), limits)
     return builder.template
+
+
+def file_text(name: str, text: str, languages: tuple[str, str], limits: Limits) -> Template:
+    """A file of subtitles or HTML, by its name. It may have more sentences than a request: a film has."""
+    format = SUFFIXES.get(split_suffixes(name)[0], "")
+    if format not in FILES:
+        raise Refused(400, f"{name}: files of {', '.join(FILES)} are read here, by their names")
+    if sum(1 for _ in MARK.finditer(text)) > MOST_MARKS:
+        raise Refused(413, f"more than {MOST_MARKS:,} lines, tags and brackets; translate it in parts")
+    try:
+        if format == "html":
+            return html_text(text, languages[0], limits)
+        return read_text(text, name, format, Reading(*languages), lambda _: None)
+    except DynctxError as error:
+        raise Refused(400, str(error)) from None
 
 
 def sentences_of(template: Template) -> int:

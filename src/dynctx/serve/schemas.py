@@ -76,6 +76,29 @@ class DocumentAnswer(BaseModel):
     sentences: list[Sentence]
 
 
+class FileRequest(BaseModel):
+    """A file of subtitles (.srt, .vtt) or HTML."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(description="Its suffix says the format.", max_length=300)]
+    text: str
+    api_key: Annotated[str | None, API_KEY] = None
+
+
+class FileAnswer(BaseModel):
+    format: str
+    sentences: Annotated[list[str], Field(description="The text of the file, in order, without markup.")]
+
+
+class FilledRequest(FileRequest):
+    translations: Annotated[list[str], Field(description="One for each sentence that was read.")]
+
+
+class FilledAnswer(BaseModel):
+    text: Annotated[str, Field(description="The file with the translations in it.")]
+
+
 class ModelLimits(BaseModel):
     body_bytes: int
     sentences: int
