@@ -121,6 +121,14 @@ def test_lines_of_a_cue(files: Files, lines: str, expected: list[str]) -> None:
         ("（OK）", {"OK": "OK"}, "（OK）"),  # kept is kept
         ("(好。)", {"好。": "Well."}, "(Well.)"),
         ("[嗯]", {"嗯": "Well..."}, "[Well...]"),
+        ("谁啊\nWho is it?", {"谁啊": "Who?", "Who is it?": "Who is it?"}, "Who?\nWho is it?"),  # in two languages
+        (
+            "<i>谁啊</i>\n<i>Who is it?</i>\n我",
+            {"谁啊": "Who?", "Who is it?": "Who is it?", "我": "Me."},
+            "<i>Who?</i>\n<i>Who is it?</i>\nMe.",
+        ),
+        ("我喜欢\niPhone\n手机", {"我喜欢 iPhone 手机": "I like iPhone phones."}, "I like\niPhone\nphones."),
+        ("唉\n♪～", {"唉": "Oh."}, "Oh.\n♪～"),
         ("-谁啊 -我", {"谁啊": "Who?", "我": "Me."}, "-Who? -Me."),
         ("#我爱你#", {"我爱你": "I love you."}, "#I love you.#"),
     ],

@@ -1,8 +1,8 @@
 """What SRT and WebVTT have in common: cues become sentences, and a long silence starts a new document.
 
 A cue is one sentence, however many lines it has, except that a speaker's dash (or a WebVTT voice) begins a sentence,
-and that a note in brackets, [music] or (laughs), which a model would leave out, is a sentence of its own. The line
-breaks inside a sentence are kept, near the same proportion of the text.
+and that a note in brackets, [music] or (laughs), which a model would leave out, is a sentence of its own, and so is a
+line in another script. The line breaks inside a sentence are kept, near the same proportion of the text.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dynctx.formats.inline import PARTS, Kind, Piece, single, text_piece
 from dynctx.formats.lines import joined
 from dynctx.formats.placing import CJK
 from dynctx.formats.template import Builder
+from dynctx.languages import is_foreign
 
 # A minus before a number is no dash of a speaker.
 DASH = re.compile(r"(?:\s|<[^<>]*>|\{[^{}]*\})*([-\u2010-\u2015\uff0d]+)(?![\d\-])\s*(?=\S)")
@@ -59,12 +60,24 @@ class Cues:
 
     def text(self, lines: list[str], number: int) -> None:
         """The lines of a cue, with their line ends, of which the first is line `number` of the file."""
-        starts = [n for n, line in enumerate(lines) if not n or DASH.match(line) or VOICE.match(line)]
+        apart = [self._stands_apart(line) for line in lines]
+        starts = [
+            n
+            for n, line in enumerate(lines)
+            if not n or DASH.match(line) or VOICE.match(line) or apart[n] or apart[n - 1]
+        ]
         for start, end in pairwise([*starts, len(lines)]):
             pieces = with_notes(joined(lines[start:end], self._pieces))
             passage = self.builder.passage(pieces, number + start, escape=self.escape, whole=True)
             passage.finish = narrowed("".join(lines[start:end]))
             self.builder.write(passage)
+
+    def _stands_apart(self, line: str) -> bool:
+        """Signs alone, or words of another script, as below each line of subtitles in two languages."""
+        words = "".join(piece.text for piece in self.pieces_of(line)).split()
+        if not any(character.isalnum() for word in words for character in word):
+            return True
+        return len(words) > 1 and is_foreign(" ".join(words), self.builder.language)
 
     def _pieces(self, line: str) -> list[Piece]:
         dash = DASH.match(line)
