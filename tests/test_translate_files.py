@@ -355,6 +355,9 @@ def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[li
         said = refused(run(tmp_path / "a.txt", *arguments))
         assert said == f"{arguments[1]}: cannot be written: {tmp_path / 'file'} is no folder that you may write to"
     assert swap == []
+    (tmp_path / "link.txt").symlink_to(tmp_path / "file" / "b.txt")
+    assert "cannot be written" in refused(run(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
+    assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
 
 
 # the default model

@@ -239,11 +239,9 @@ def check_outputs(jobs: Sequence[Job], templates: Sequence[Template]) -> None:
 
 def check_place(place: Path | None) -> None:
     """What cannot be written shows before hours of translating. Folders that are missing are made later."""
-    if place is None:
+    if place is None or (place.exists() and not place.is_file() and not place.is_dir()):  # a pipe, or /dev/null
         return
-    above = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
-    if above == place.absolute():
-        above = above.parent
+    above = next(folder for folder in place.resolve().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
 
