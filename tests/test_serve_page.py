@@ -311,6 +311,32 @@ def test_subtitles_are_dropped_and_downloaded(page: Any, model: Model, tmp_path:
         assert kept.encode() in expected
 
 
+@pytest.fixture(scope="module")
+def chinese(warm: Warm, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service that takes English for another language than its own."""
+    model = tiny_model()
+    model.config.data.source_language = "zh"
+    folder = tmp_path_factory.mktemp("page") / "chinese"
+    save_model(folder, model)
+    server = Server(warm, folder)
+    yield server
+    server.signal(signal.SIGTERM)
+    server.ended()
+
+
+def test_a_line_in_another_script_is_kept(browser: Any, chinese: Server) -> None:
+    page = browser.new_page()
+    page.goto(chinese.url)
+    until(page, "document.getElementById('languages').textContent")
+    translate(page, "猫 sat\nthe cat sat", 2)
+    assert cells(page, "translation")[1] == "the cat sat"
+    assert page.locator(".line").nth(1).locator(".context").text_content() == "kept as it is"
+    page.locator(".line").nth(1).focus()
+    page.keyboard.press("1")  # there is nothing to switch
+    assert page.locator(".line.waiting").count() == 0 and not page.is_visible("#problem")
+    page.close()
+
+
 def test_a_broken_file_of_subtitles(page: Any) -> None:
     page.fill("#text", "1\n00:00:01,000 --> 00:00:02,000\nthe cat\n\n2\n00:00:03 --> 00:00:04\na dog\n")
     page.click("#translate")

@@ -73,6 +73,7 @@ function pieces(parts) {
 function showSquares(place, line, context) {
   const focused = document.activeElement?.dataset?.distance;
   const inside = context.contains(document.activeElement);
+  if (line.answer.kept) return void (context.textContent = "kept as it is"); // in another script: nothing to choose
   const squares = [];
   if (line.answer !== line.chosen) {
     const undo = document.createElement("button");
@@ -213,7 +214,7 @@ async function translatePlain(stop) {
 
 async function switchContext(place, distance) {
   const line = state.lines[place];
-  if (!line?.answer || line.busy || distance > Math.min(place, state.model.scope)) return;
+  if (!line?.answer || line.answer.kept || line.busy || distance > Math.min(place, state.model.scope)) return;
   const used = new Set(line.answer.selected);
   if (!used.delete(distance)) used.add(distance);
   line.busy = true;
