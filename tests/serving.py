@@ -97,6 +97,7 @@ def sentences_of(found: Translated, numbers: list[int] | None = None) -> list[di
             "selected": list(choice.selected),
             "probabilities": {str(d): pytest.approx(p, abs=1e-5) for d, p in choice.probabilities.items()},
             "non": choice.non if choice.non is None else pytest.approx(choice.non, abs=1e-5),
+            "kept": choice.kept,
         }
         for number, (translation, choice) in enumerate(found, 1)
         if numbers is None or number in numbers

@@ -112,9 +112,11 @@ def test_selecting(model: dynctx.DocumentTranslator) -> None:
 def test_options(model: dynctx.DocumentTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[DecodingConfig] = []
 
-    def remember(model: Model, documents: list[Document], decoding: DecodingConfig, *rest: object) -> object:
+    def remember(
+        model: Model, documents: list[Document], decoding: DecodingConfig, *rest: object, **more: object
+    ) -> object:
         asked.append(decoding)
-        return translate_and_explain(model, documents, decoding, *rest)  # type: ignore[arg-type]
+        return translate_and_explain(model, documents, decoding, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(api, "translate_and_explain", remember)
     model.translate(SECOND, beam=1, batch=7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from tiny_runs import Ended, Run, refused, train_here, write_config, write_corpus
 
-from dynctx import bench, commands, commands_translate
+import dynctx
+from dynctx import bench, cli, commands_info, commands_translate
 from dynctx.config import load_config
 from dynctx.documents import Document
 from dynctx.files import atomic_write
@@ -47,6 +49,26 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
         assert f"\n  {command} " in ended.stdout
 
 
+def test_what_a_translator_needs_comes_first(run: Run) -> None:
+    shown = re.findall(r"^(?:  ([a-z-]+) .*|(\w.*):)$", run("--help").out.split("--help ")[1], re.MULTILINE)
+    assert shown[:7] == [
+        ("", "Translating"),
+        ("translate", ""),
+        ("serve", ""),
+        ("info", ""),
+        ("", "Looking at context"),
+        ("select", ""),
+        ("", "Making models"),
+    ]
+    there = {command.name or command.callback.__name__ for command in cli.app.registered_commands}  # type: ignore[union-attr]
+    there |= {str(group.name) for group in cli.app.registered_groups}
+    assert sorted(name for name, _ in shown if name) == sorted(there)  # each once
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == Ended(0, f"dynctx {dynctx.__version__}\n", "")
+
+
 def test_every_command_has_help(run: Run) -> None:
     for command in ("prepare", "train", "translate", "evaluate", "test", "info", "bench"):
         ended = run(command, "--help")
@@ -63,7 +85,7 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "show_info", interrupt)
+    monkeypatch.setattr(commands_info, "show_info", interrupt)
     assert run("info", tmp_path) == Ended(130, "", "dynctx: stopped\n")
 
 
@@ -97,7 +119,7 @@ def test_a_pipe_closed_early_is_no_error(run: Run, monkeypatch: pytest.MonkeyPat
     def closed(*_: Any) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(commands, "show_info", closed)
+    monkeypatch.setattr(commands_info, "show_info", closed)
     monkeypatch.setattr(os, "dup2", lambda *_: None)  # standard output belongs to pytest
     assert run("info", "x") == Ended(0, "", "")
 
@@ -106,7 +128,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.Mon
     def bug(*_: Any) -> None:
         raise OSError(errno.ENOENT, "lost")
 
-    monkeypatch.setattr(commands, "show_info", bug)
+    monkeypatch.setattr(commands_info, "show_info", bug)
     with pytest.raises(OSError, match="lost"):
         run("info", "x")
 
@@ -173,7 +195,7 @@ def test_translate_keeps_lines(run: Run, trained: Path, text: Path, tmp_path: Pa
     assert [line for line in lines if line] == expected
     assert run("translate", "-", "-m", trained, stdin=TWO.encode()) == ended
     output = tmp_path / "deep" / "out.txt"
-    assert run("translate", text, "-m", trained, "-o", output) == Ended(0, "", "")
+    assert run("translate", text, "-m", trained, "-q", "-o", output) == Ended(0, "", "")
     assert output.read_text() == ended.out
 
 
@@ -219,7 +241,7 @@ def test_empty_translations_keep_their_line(
     source = b'{"id": "a", "sentences": ["x", ""]}\n{"id": "b", "sentences": ["y"]}\n'
     assert run("translate", "-", "-m", trained, stdin=source).out == "A B\n\n\nC\n"
     kept = tmp_path / "out.jsonl"
-    assert run("translate", text, "-m", trained, "-o", kept) == Ended(0, "", "")
+    assert run("translate", text, "-m", trained, "-q", "-o", kept) == Ended(0, "", "")
     assert json.loads(kept.read_text().splitlines()[1])["sentences"] == ["", "C"]
 
 
@@ -321,7 +343,17 @@ def test_info_of_a_model(run: Run, trained: Path) -> None:
     assert info["scores"] == about["scores"]
     assert info["parameters"]["total"] == {"trainable": 19264, "frozen": 0}
     assert info["bytes_on_disk"] == sum(f.stat().st_size for f in (trained / "model").iterdir())
-    out = run("info", trained).out
+    users, out = run("info", trained).out.split("\n\n")
+    assert users.splitlines() == [
+        "run: English to German",
+        "  kind        sentence, translates each sentence by itself",
+        f"  trained on  {info['data'][0]['source']}",
+        f"  scores      {', '.join(f'{name} {value}' for name, value in about['scores'].items())}",
+        "  licence     not said",
+        f"  size        0.0 million parameters, {info['bytes_on_disk'] / 2**20:.1f} MiB on disk",
+        f"  folder      {trained / 'model'}",
+        f"  more        {trained / 'model' / 'README.md'}",
+    ]
     assert out.startswith("sentence model, en to de\nvocabulary: 60 source, 60 target (joint)\n")
     assert "  total                           19,264 trainable             0 frozen\n" in out
     assert f"updates: {about['updates']}\n" in out and f"  bleu: {about['scores']['bleu']}\n" in out

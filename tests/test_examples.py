@@ -112,7 +112,7 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["-o", str(folder / "out"), "--beam", "1", "--explain", str(folder / "why.jsonl")]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stderr(said), pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["dynctx", "translate", *files, *options])
+        patch.setattr(sys, "argv", ["dynctx", "translate", "-q", *files, *options])
         cli.main()
     assert (end.value.code or 0, said.getvalue()) == (0, "")  # nothing lost, no language mistaken
     return folder
@@ -185,3 +185,21 @@ def parts(unit: ElementTree.Element, name: str) -> tuple[str, list[str]]:
     element = unit.find(XLIFF + name)
     assert element is not None
     return "".join(element.itertext()), [f"{tag.tag} {tag.attrib}" for tag in element]
+
+
+def test_what_the_model_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dynctx info` alone begins with what a translator wants to know of the model that ships."""
+    monkeypatch.delenv("DYNCTX_MODEL", raising=False)
+    monkeypatch.setattr(sys, "argv", ["dynctx", "info"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:7] == [
+        "tvsub-zh-en: Chinese to English",
+        "  kind        concat, chooses among the 6 previous sentences for each sentence (probability-first)",
+        "  trained on  TVsub, all of it: 1.93 million pairs of lines of 2,687 TV episodes",
+        "  scores      TVsub test, selected context: BLEU 21.91, chrF 40.15, document BLEU 28.96",
+        "  licence     research and other non-commercial use, as the corpus it learned from (CC BY-NC-ND 4.0)",
+        "  size        29.3 million parameters, 56.4 MiB on disk",
+        f"  folder      {ROOT / 'models' / SHIPPED}",
+    ]

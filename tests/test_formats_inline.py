@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dynctx.formats.inline import Kind, Piece, Sentence, kept, line_break, single, text_piece
 from dynctx.formats.placeholders import protected
 from dynctx.formats.sentences import split
-from dynctx.formats.template import Passage, as_it_is, assemble, gap
+from dynctx.formats.template import Between, Passage, as_it_is, assemble, gap
 
 quick = settings(max_examples=150, deadline=None)
 B, B_END = Piece(Kind.OPEN, "<b>", pair="b"), Piece(Kind.CLOSE, "</b>", pair="b")
@@ -26,7 +26,9 @@ def parts(*pieces: Piece | str, whole: bool = False) -> list[str]:
     """Sentences in angle brackets of their own, literal text as it is."""
     given = [text_piece(p) if isinstance(p, str) else p for p in pieces]
     found = assemble(given, "en", as_it_is, "f:1", whole=whole)
-    return [f"«{part.raw}»" if isinstance(part, Sentence) else part for part in found]
+    return [
+        f"«{part.raw}»" if isinstance(part, Sentence) else part if isinstance(part, str) else part.raw for part in found
+    ]
 
 
 # what belongs to a sentence
@@ -251,10 +253,18 @@ def test_the_parts_of_a_passage_are_the_passage(pieces: list[Piece], whole: bool
         (" ", ("好。", "我"), ("好。", "我"), " "),
         ("  ", ("Good.", "I"), ("好。", "我"), "  "),
         ("", ("好。", "我"), ("", "I"), ""),
+        ("", ("好。", "Yes"), ("Good.", "Yes"), " "),
+        ("", ("Good.", "Yes"), ("Gut.", "Ja"), ""),
+        (("</b>", "<i>"), ("好。", "我"), ("Good.", "I"), "</b> <i>"),
+        (("</b>", " <i>"), ("好。", "我"), ("Good.", "I"), "</b> <i>"),
+        (("</b>", "<i>"), ("好。", "我"), ("好。", "I"), "</b> <i>"),
+        (("</b>", "<i>"), ("好。", "Yes"), ("好。", "No"), "</b><i>"),
     ],
 )
-def test_spaces_between_sentences(raw: str, source: tuple[str, str], target: tuple[str, str], expected: str) -> None:
-    assert gap(raw, *source, *target) == expected
+def test_spaces_between_sentences(
+    raw: str | tuple[str, str], source: tuple[str, str], target: tuple[str, str], expected: str
+) -> None:
+    assert gap(Between(raw) if isinstance(raw, str) else Between(*raw), *source, *target) == expected
 
 
 @pytest.mark.parametrize(

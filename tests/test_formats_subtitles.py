@@ -84,6 +84,21 @@ def test_a_silence_starts_a_document(files: Files, cues: list[tuple[int, int]], 
         ("Blank line\n\ninside.", ["Blank line", "inside."]),
         ("Hello\n42\nworld", ["Hello 42 world"]),
         ("♪", []),
+        ("[music]", ["music"]),
+        ("- [knocks] Who?\n- (sighs) Me. [laughs]", ["knocks", "Who?", "sighs", "Me.", "laughs"]),
+        ("<i>[music\nplays] Hello</i>", ["music plays", "Hello"]),
+        ("The man (my brother) left.", ["The man (my brother) left."]),
+        ("The man left (my brother).", ["The man left (my brother)."]),
+        ("Yes. (laughs) No.", ["Yes.", "laughs", "No."]),
+        ("你好(笑)吗【旁白】好", ["你好", "笑", "吗", "旁白", "好"]),
+        ("Open [ and ) and (42) and []", ["Open [ and ) and (42) and []"]),
+        ("-Where? -Here. -5", ["Where?", "Here. -5"]),
+        ("- Well - no", ["Well - no"]),
+        ("- 你好 - 再见", ["你好", "再见"]),
+        ("#la la la#", ["#la la la#"]),
+        ("# la la #", ["la la"]),
+        ("#我爱你\n一生一世#", ["我爱你 一生一世"]),
+        ("I am #1 in C#", ["I am #1 in C#"]),
     ],
 )
 def test_lines_of_a_cue(files: Files, lines: str, expected: list[str]) -> None:
@@ -91,6 +106,42 @@ def test_lines_of_a_cue(files: Files, lines: str, expected: list[str]) -> None:
     film = files.open("film.srt", content)
     assert [s for document in sentences(film) for s in document] == [*expected, "End."]
     assert unchanged(film) == content and shouted(film).lower() == content.lower()
+
+
+@pytest.mark.parametrize(
+    ("line", "table", "expected"),
+    [
+        ("[音乐]", {"音乐": "Music."}, "[Music]"),
+        ("（电话铃响）", {"电话铃响": "The phone rings."}, "(The phone rings)"),
+        ("【旁白】三年以后", {"旁白": "Narrator", "三年以后": "Three years later."}, "[Narrator] Three years later."),
+        ("她(笑)说", {"她": "She", "笑": "laughs", "说": "says"}, "She (laughs) says"),
+        ("好[笑][哭]好", {"好": "Well", "笑": "laughs", "哭": "cries"}, "Well [laughs] [cries] Well"),
+        ("[door slams]谁啊", {"door slams": "door slams", "谁啊": "Who?"}, "[door slams] Who?"),
+        ("[笑] <i>谁啊</i>", {"笑": "laughs", "谁啊": "Who?"}, "[laughs] <i>Who?</i>"),
+        ("（OK）", {"OK": "OK"}, "（OK）"),  # kept is kept
+        ("(好。)", {"好。": "Well."}, "(Well.)"),
+        ("[嗯]", {"嗯": "Well..."}, "[Well...]"),
+        ("谁啊\nWho is it?", {"谁啊": "Who?", "Who is it?": "Who is it?"}, "Who?\nWho is it?"),  # in two languages
+        (
+            "<i>谁啊</i>\n<i>Who is it?</i>\n我",
+            {"谁啊": "Who?", "Who is it?": "Who is it?", "我": "Me."},
+            "<i>Who?</i>\n<i>Who is it?</i>\nMe.",
+        ),
+        ("我喜欢\niPhone\n手机", {"我喜欢 iPhone 手机": "I like iPhone phones."}, "I like\niPhone\nphones."),
+        ("唉\n♪～", {"唉": "Oh."}, "Oh.\n♪～"),
+        ("-谁啊 -我", {"谁啊": "Who?", "我": "Me."}, "-Who? -Me."),
+        ("#我爱你#", {"我爱你": "I love you."}, "#I love you.#"),
+    ],
+)
+@pytest.mark.parametrize("name", ["film.srt", "film.vtt"])
+def test_notes_dashes_and_songs_are_kept(
+    files: Files, name: str, line: str, table: dict[str, str], expected: str
+) -> None:
+    head = "WEBVTT\n\n" if name == "film.vtt" else "1\n"
+    content = f"{head}00:00:01.000 --> 00:00:02.000\n{{}}\n"
+    film = files.open(name, content.format(line), source_language="zh", target_language="en")
+    assert replaced(film, table) == content.format(expected)
+    assert unchanged(film) == content.format(line)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +197,11 @@ CUE_TEXT = st.lists(
             "a > b",
             " ",
             "{\\an8}",
+            "[",
+            "]",
+            "(",
+            ")",
+            "#",
         ]
     ),
     max_size=8,

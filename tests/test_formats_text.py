@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged
+from format_helpers import Files, replaced, sentences, shouted, swapped, translated, unchanged, unexpected
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from dynctx.documents import Document
 from dynctx.formats import FORMATS, plain
 
 pytest_plugins = ("format_fixtures",)
@@ -177,8 +178,8 @@ def test_the_format_can_be_named(files: Files) -> None:
 
 
 def test_formats_that_are_not_read(files: Files) -> None:
-    assert files.refused("a.html", "<p>x</p>").startswith("a.html: .html files cannot be read; these can: .txt .md")
-    assert sentences(files.open("b.html", "x\n", format="txt")) == [["x"]]
+    assert files.refused("a.rst", "x").startswith("a.rst: .rst files cannot be read; these can: .txt .md")
+    assert sentences(files.open("b.rst", "x\n", format="txt")) == [["x"]]
 
 
 def test_packed_files(files: Files) -> None:
@@ -192,3 +193,42 @@ def test_files_that_are_not_there(files: Files) -> None:
         files.open_path("film.srt")
     with pytest.raises(Exception, match=r"flim\.srt: no such file; did you mean .*film\.srt"):
         files.open_path("flim.srt")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence", "written"),
+    [
+        ("http://a.b/c see this", "see this", "http://a.b/c X"),
+        ("see this  http://a.b/c", "see this", "X  http://a.b/c"),
+        ("http://a.b www.c.d see http://e.f", "see", "http://a.b www.c.d X http://e.f"),
+        ("see http://a.b/c now", "see http://a.b/c now", "X http://a.b/c"),
+        ("http://a.b/c看这个", "看这个", "http://a.b/c X"),  # no space ends the address
+        ("看这个http://a.b/c", "看这个", "X http://a.b/c"),
+        ("%s sees", "%s sees", "X %s"),  # what a placeholder stands for belongs to the sentence
+    ],
+)
+def test_an_address_at_the_edge_is_not_for_the_model(files: Files, line: str, sentence: str, written: str) -> None:
+    text = files.open("a.txt", f"{line}\n")
+    assert sentences(text) == [[sentence]]
+    assert unchanged(text) == f"{line}\n"
+    assert replaced(text, {sentence: "X"}, files.warnings.append) == f"{written}\n"
+    assert sentences(files.open("b.txt", "http://a.b/c\n")) == [["http://a.b/c"]]  # a line is a sentence all the same
+
+
+def test_another_encoding(files: Files) -> None:
+    """It is read as it is said to be, and written as UTF-8, which has the letters of every translation."""
+    text = files.open("a.txt", "你好\n".encode("gb18030"), encoding="gb18030")
+    assert sentences(text) == [["你好"]]
+    assert text.filled([Document("1", ("Grüße",))], unexpected) == "Grüße\n".encode()
+    said = files.refused("a.txt", "你好\n".encode("gb18030"))
+    assert said.startswith("a.txt:1: not UTF-8: byte 0xc4 at")
+    assert "say what it is, for instance --encoding gb18030" in said
+    assert files.refused("a.txt", b"\xff\xff\n", encoding="gb18030") == (
+        "a.txt:1: not gb18030, as it was said: illegal multibyte sequence"
+    )
+    assert files.refused("a.txt", "x\n", encoding="nope") == "a.txt:1: unknown encoding 'nope'; save the file as UTF-8"
+    assert files.refused("a.jsonl", '{"id": "a", "sentences": ["x"]}\n', encoding="big5") == (
+        "a.jsonl: jsonl is read as UTF-8 alone; convert it and leave out --encoding"
+    )
+    wide = files.open("a.txt", "\ufeff你好\n".encode("utf-16-le"), encoding="gb18030")  # it says itself what it is
+    assert wide.filled(wide.documents, unexpected) == "\ufeff你好\n".encode("utf-16-le")

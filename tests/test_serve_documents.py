@@ -67,7 +67,8 @@ def test_a_document_with_empty_sentences(client: TestClient, model: Model) -> No
     sentences = ["the cat sat", "", "  ", "a dog ran"]
     answer = post(client, "/v1/documents", sentences=sentences).json()["sentences"]
     assert [s["translation"] for s in answer] == lines(direct(model, sentences))
-    assert answer[1] == {"sentence": 2, "translation": "", "selected": [], "probabilities": {}, "non": None}
+    empty = {"translation": "", "selected": [], "probabilities": {}, "non": None, "kept": False}
+    assert answer[1] == {"sentence": 2, **empty}
 
 
 def test_a_stream_has_a_line_for_each_sentence(client: TestClient, model: Model) -> None:
@@ -156,3 +157,45 @@ def test_a_model_without_context_and_without_languages(model: Model) -> None:
         answer = post(client, "/v1/documents", sentences=SENTENCES, selector="probability-first")
         assert refused(answer, 400) == "selector 'probability-first': this model has no context scorer"
         assert client.get("/v1/model").json()["scope"] == 0
+
+
+SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i> sat [it rains]\n\n2\n00:00:20,000 --> 00:00:21,000\n- a dog\n"
+
+
+def test_files_are_read_and_written(client: TestClient) -> None:
+    read = post(client, "/v1/files/read", name="film.srt", text=SRT).json()
+    assert read == {"format": "srt", "sentences": ["the cat sat", "it rains", "a dog"]}
+    same = post(client, "/v1/files/write", name="film.srt", text=SRT, translations=read["sentences"])
+    assert same.json() == {"text": SRT}
+    new = post(client, "/v1/files/write", name="film.SRT", text=SRT, translations=["A B", "C", "D"]).json()["text"]
+    assert new == SRT.replace("<i>the cat</i> sat [it rains]", "<i>A</i> B [C]").replace("a dog", "D")
+    page = post(client, "/v1/files/read", name="a.html", text="<p>the <b>cat</b></p>").json()
+    assert page == {"format": "html", "sentences": ["the cat"]}
+    many = "".join(f"{n}\n00:00:01,000 --> 00:00:02,000\nthe cat\n\n" for n in range(1500))  # as a film has
+    assert len(post(client, "/v1/files/read", name="a.srt", text=many).json()["sentences"]) == 1500
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "status", "reason"),
+    [
+        ("a.docx", "x", 400, "a.docx: files of srt, vtt, html are read here, by their names"),
+        ("/etc/passwd", "x", 400, "/etc/passwd: files of"),
+        ("a.srt", "x", 400, "a.srt:1: holds no subtitle"),
+        ("a.vtt", "x", 400, "a.vtt:1: a WebVTT file begins with WEBVTT"),
+        ("a.srt", "[" * 100_001, 413, "more than 100,000 lines, tags and brackets"),
+        ("a.html", "x" * 3000, 413, "a sentence has more than 2000 characters"),
+    ],
+)
+def test_files_that_are_refused(client: TestClient, name: str, text: str, status: int, reason: str) -> None:
+    assert reason in refused(post(client, "/v1/files/read", name=name, text=text), status)
+
+
+def test_translations_that_do_not_fit(client: TestClient) -> None:
+    answer = post(client, "/v1/files/write", name="film.srt", text=SRT, translations=["A"])
+    assert refused(answer, 400) == "1 translations for 3 sentences"
+
+
+def test_files_ask_for_the_key(model: Model) -> None:
+    with client_of(model, api_key="k") as client:
+        refused(post(client, "/v1/files/read", name="film.srt", text=SRT), 401)
+        refused(post(client, "/v1/files/write", name="film.srt", text=SRT, translations=[]), 401)

@@ -14,7 +14,7 @@ import pytest
 from format_helpers import swapped
 from tiny_runs import Ended, Run, refused
 
-from dynctx import cli, commands_translate, model_folder
+from dynctx import cli, commands, commands_translate, model_folder
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.formats import SCENE_GAP, plain
@@ -108,7 +108,7 @@ def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
         {"a.md": "# One\n", "sub/b.srt": SRT, "sub/c.jsonl": '{"id": "x", "sentences": ["two"], "k": 1}\n'}
         | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n"},
     )
-    ended = run(source, "-o", source / "out")
+    ended = run(source, "-o", source / "out", "-q")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == f"dynctx: {source}: 1 files of other formats are left out\n"
     assert held(source / "out") == {
@@ -198,7 +198,7 @@ def test_a_lost_placeholder_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("language", "text", "said"),
     [
-        ("zh", "Hello", "a.txt: has no word of zh, which is what this model translates from"),
+        ("zh", "Hello", "a.txt: has no word of zh, which this model translates from; all is kept as it is"),
         ("zh", "Hello 你好", ""),
         ("en", "你好\n好\nHello", "a.txt: looks like Chinese or Japanese, but this model translates from en"),
         ("en", "你好\nHello", ""),
@@ -218,6 +218,57 @@ def test_the_default_gap_is_that_of_the_subtitles() -> None:
 
 
 # explaining
+
+
+def test_each_sentence_has_its_place(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    xliff = (
+        '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="f" source-language="x">\n'
+        '<body><trans-unit id="t.1"><source>One. Two.</source></trans-unit></body></file></xliff>\n'
+    )
+    two = (
+        '<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="x"><file id="f">'
+        '<unit id="u7"><segment id="s"><source>one</source></segment></unit></file></xliff>\n'
+    )
+    vtt = "WEBVTT\n\n00:01.000 --> 00:02.000 align:left\none\n\nintro\n00:03.000 --> 00:04.000\ntwo\n"
+    po = 'msgctxt "menu"\nmsgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
+    files = {
+        "a.srt": SRT.replace("the dog", "- one\n- two").replace("\n2\n", "\n7\n"),
+        "b.vtt": vtt,
+        "c.xlf": xliff,
+        "d.xlf": two,
+        "e.po": po,
+        "f.txt": "one\n\ntwo\n",
+        "g.md": "# one\n\ntwo\nand more. Three.\n",
+        "h.html": "<p>one</p>\n<p>two</p>\n",
+        "i.jsonl": '{"id": "a", "sentences": ["one"]}\n',
+    }
+    put(tmp_path, files)
+    why = tmp_path / "why.jsonl"
+    assert run(*(tmp_path / name for name in files), "-o", tmp_path / "out", "--explain", why).code == 0
+    records = [json.loads(line) for line in why.read_text().splitlines()]
+    places: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        named = {name: record[name] for name in ("subtitle", "start", "end", "unit", "line") if name in record}
+        places.setdefault(Path(record["file"]).name, []).append(named)
+    late = {"subtitle": "7", "start": "00:00:20,000", "end": "00:00:21,000"}
+    assert places == {
+        "a.srt": [
+            {"subtitle": "1", "start": "00:00:01,000", "end": "00:00:02,000", "line": 3},
+            {**late, "line": 7},
+            {**late, "line": 8},
+        ],
+        "b.vtt": [
+            {"subtitle": "1", "start": "00:01.000", "end": "00:02.000", "line": 4},
+            {"subtitle": "intro", "start": "00:03.000", "end": "00:04.000", "line": 8},
+        ],
+        "c.xlf": [{"unit": "t.1", "line": 2}] * 2,
+        "d.xlf": [{"unit": "u7", "line": 1}],
+        "e.po": [{"unit": "menu", "line": 2}, {"line": 5}],
+        "f.txt": [{"line": 1}, {"line": 3}],
+        "g.md": [{"line": 1}, {"line": 3}, {"line": 3}],
+        "h.html": [{"line": 1}, {"line": 2}],
+        "i.jsonl": [{}],
+    }
 
 
 def test_explain_several_files(run: Run, tmp_path: Path) -> None:
@@ -243,17 +294,115 @@ def test_select_reads_the_same_files(run: Run, tmp_path: Path) -> None:
     assert len(run(tmp_path / "a.po", command="select").out.splitlines()) == 2
 
 
+# what is said when it is done
+
+
+def test_a_line_at_the_end(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def translate(model: Any, documents: Sequence[Document], *_: Any, **__: Any) -> Any:
+        """The second sentence of a document has context, the third is kept."""
+        choices = [Choice((), {}, None), Choice((1,), {}, None), Choice((), {}, None, kept=True)]
+        return list(documents), [choices[: len(d.sentences)] for d in documents]
+
+    monkeypatch.setattr(commands_translate, "translate_and_explain", translate)
+    ticks = iter(range(10, 1000, 2))
+    monkeypatch.setattr(commands_translate.time, "monotonic", lambda: float(next(ticks)))
+    put(tmp_path, {"a.txt": "one\ntwo\nthree\n\nfour\n", "b.txt": "five\n", "c.po": PO})
+    out = tmp_path / "new" / "out.txt"
+    ended = run(tmp_path / "a.txt", "-o", out)
+    assert ended == Ended(
+        0,
+        "",
+        "dynctx: 3 sentences of 2 documents translated in 2.0 s, 1 with context, 1 kept as they are; "
+        f"written to {out}\n",
+    )
+    ended = run(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "folder")
+    assert "4 sentences of 3 documents" in ended.err and ended.err.endswith(f"; written to {tmp_path}/folder/\n")
+    ended = run(tmp_path / "c.po", "-o", tmp_path / "d.po")  # one of the two has its translation
+    assert "dynctx: 1 sentence of 1 document translated in 2.0 s, 1 with context; written to" in ended.err
+    assert run(tmp_path / "a.txt", "-o", out, "--quiet") == run(tmp_path / "a.txt", "-o", out, "-q") == Ended(0, "", "")
+    assert run(tmp_path / "a.txt").err == ""  # a filter says nothing
+
+
+def test_the_progress_is_that_of_all_files(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    totals: list[tuple[int, bool]] = []
+
+    class Bar(commands.bar):
+        def __init__(self, total: int, quiet: bool = False) -> None:
+            totals.append((total, quiet))
+            super().__init__(total, quiet)
+
+    monkeypatch.setattr(commands_translate, "bar", Bar)
+    put(tmp_path, {"a.txt": "one\ntwo\n", "b.txt": "three\n"})
+    run(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "out")
+    run(tmp_path / "a.txt", "-o", tmp_path / "x.txt", "-q")
+    assert totals == [(3, False), (2, True)]
+
+
+def test_a_folder_by_its_name(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    """FOLDER/ is a folder, also for one file, and also where it is not there yet."""
+    put(tmp_path, {"a.txt": "one\n"})
+    assert f"; written to {tmp_path}/x/y/a.txt\n" in run(tmp_path / "a.txt", "-o", f"{tmp_path}/x/y/").err
+    assert held(tmp_path / "x") == {"y/a.txt": "ONE\n"}
+    run(tmp_path / "a.txt", "-o", tmp_path / "z" / "b.txt", "--explain", tmp_path / "w" / "why.jsonl")
+    assert held(tmp_path / "z") == {"b.txt": "ONE\n"} and (tmp_path / "w" / "why.jsonl").exists()
+
+
+def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    put(tmp_path, {"a.txt": "one\n", "file": ""})
+    for arguments in (["-o", tmp_path / "file" / "b.txt"], ["--explain", tmp_path / "file" / "why.jsonl"]):
+        said = refused(run(tmp_path / "a.txt", *arguments))
+        assert said == f"{arguments[1]}: cannot be written: {tmp_path / 'file'} is no folder that you may write to"
+    assert swap == []
+    (tmp_path / "link.txt").symlink_to(tmp_path / "file" / "b.txt")
+    assert "cannot be written" in refused(run(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
+    assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
+
+
 # the default model
 
 
-def test_without_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(model_folder, "__file__", str(tmp_path / "src" / "dynctx" / "model_folder.py"))
-    with pytest.raises(DynctxError, match=r"no model: .* \(models/tvsub-zh-en\) is not here; name one with --model"):
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder with an installation in it and nothing else; it is the current one."""
+    monkeypatch.delenv("DYNCTX_MODEL", raising=False)
+    monkeypatch.setattr(
+        model_folder, "__file__", str(tmp_path / "lib" / "site-packages" / "dynctx" / "model_folder.py")
+    )
+    (tmp_path / "work" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work" / "deep")
+    return tmp_path
+
+
+def test_without_a_model(elsewhere: Path, run: Run) -> None:
+    said = (
+        "no model: the one that comes with dynctx's repository (models/tvsub-zh-en) is not in "
+        f"{elsewhere / 'work' / 'deep'}, above it or in {elsewhere / 'lib' / 'site-packages' / 'dynctx'}; "
+        "name a model folder with --model, or in the environment variable DYNCTX_MODEL"
+    )
+    with pytest.raises(DynctxError) as caught:
         default_model()
-    put(tmp_path, {"models/tvsub-zh-en/config.yaml": ""})
-    assert default_model() == tmp_path / "models" / "tvsub-zh-en"  # of the repository
-    put(tmp_path, {"src/dynctx/models/tvsub-zh-en/config.yaml": ""})
-    assert default_model() == tmp_path / "src" / "dynctx" / "models" / "tvsub-zh-en"  # of the installation
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["lib/models", "lib/site-packages/dynctx/models", "work/models", "work/deep/models", "models"],
+)
+def test_where_the_model_that_ships_is_found(elsewhere: Path, place: str) -> None:
+    """Beside the package, in the repository of an editable install (two folders above), here or above."""
+    put(elsewhere, {f"{place}/tvsub-zh-en/config.yaml": ""})
+    assert default_model() == elsewhere / place / "tvsub-zh-en"
+
+
+def test_the_model_of_the_environment(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(elsewhere, {"models/tvsub-zh-en/config.yaml": "", "mine/model/config.yaml": ""})
+    monkeypatch.setenv("DYNCTX_MODEL", str(elsewhere / "mine"))
+    assert default_model() == elsewhere / "mine" / "model"  # the folder of a run will do
+    monkeypatch.setenv("DYNCTX_MODEL", str(elsewhere / "gone"))
+    with pytest.raises(DynctxError, match=r"gone: no model here \(.*\); this is what DYNCTX_MODEL names"):
+        default_model()
 
 
 def test_the_default_model_is_used(

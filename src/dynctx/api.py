@@ -36,6 +36,7 @@ class Translation:
     selected: tuple[int, ...]  # distances, nearest first
     probabilities: dict[int, float]  # by distance, of every candidate; empty where no scorer chose
     non: float | None  # the probability of needing none of them
+    kept: bool = False  # has no letter of the source language's script, so it was left as it is
 
 
 def load(folder: str | Path | None = None, *, device: str = "auto", int8: bool = False) -> DocumentTranslator:
@@ -127,12 +128,15 @@ class DocumentTranslator:
         decoding = replace(changed(self.model.config.decoding, beam=beam, batch_sentences=batch), sampling=False)
         with precision(self.model.device):
             translated, choices = translate_and_explain(
-                self.model, documents, decoding, selector_of(self.model, selector)
+                self.model, documents, decoding, selector_of(self.model, selector), for_people=True
             )
         if not explain:
             return shaped([list(document.sentences) for document in translated], several)
         found = [
-            [Translation(text, c.selected, c.probabilities, c.non) for text, c in zip(document.sentences, chosen)]
+            [
+                Translation(text, c.selected, c.probabilities, c.non, c.kept)
+                for text, c in zip(document.sentences, chosen)
+            ]
             for document, chosen in zip(translated, choices)
         ]
         return shaped(found, several)
@@ -145,7 +149,7 @@ class DocumentTranslator:
         """Which earlier sentences each sentence needs, without translating: for a translator of your own."""
         documents, several = as_documents(sentences)
         with precision(self.model.device):
-            choices = select_documents(self.model, documents, selector_of(self.model, selector))
+            choices = select_documents(self.model, documents, selector_of(self.model, selector), for_people=True)
         return shaped(choices, several)
 
 

@@ -6,16 +6,41 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn, Optional
+from typing import Annotated, Any, NoReturn, Optional
 
 import typer
+from typer.core import TyperGroup
 
+from dynctx import __version__
 from dynctx.cli_evaluation import SelectorName
 from dynctx.cli_evaluation import app as evaluation
 from dynctx.errors import DynctxError
 
+# the sections of `dynctx --help`: what a translator needs comes first
+SECTIONS = {
+    "Translating": ["translate", "serve", "info"],
+    "Looking at context": ["select"],
+    "Making models": ["prepare", "train", "label", "export"],
+    "Scoring": ["test", "evaluate", "compare", "contrast", "contrast-build", "report", "reproduce", "bench"],
+    "Does context help": ["oracle", "context-use", "empty-context", "annotate"],
+}
+
+
+class Sections(TyperGroup):
+    """Commands in sections, in the order of the table; those that it does not name come last."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        named = {name for names in SECTIONS.values() for name in names}
+        sections = SECTIONS | {"More": [name for name in self.commands if name not in named]}
+        width = formatter.width - max(map(len, self.commands)) - 6
+        for title, names in sections.items():
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+
 app = typer.Typer(
-    help="Translate documents, choosing for each sentence the earlier sentences it needs as context.",
+    cls=Sections,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,13 +55,16 @@ Overrides = Annotated[
 
 ModelFolder = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option("--model", "-m", help="Model folder; default: the one that comes with dynctx."),
+    typer.Option("--model", "-m", help="Model folder; default: $DYNCTX_MODEL, or the one that comes with dynctx."),
 ]
 FormatName = Annotated[
-    str, typer.Option(help="txt, md, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
+    str, typer.Option(help="txt, md, html, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
 ]
 Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
 Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]
+Encoding = Annotated[
+    str, typer.Option(help="Of the files: gb18030, big5, shift_jis, ...; UTF-16 and XML say it themselves.")
+]
 SceneGap = Annotated[float, typer.Option(help="Subtitles: seconds without one that start a new document.")]
 
 
@@ -70,6 +98,21 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         end_quietly(f"dynctx: {error.filename or 'the output'}: cannot be written: {error.strerror}\n", 2)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dynctx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Translate documents, choosing for each sentence the earlier sentences it needs as context."""
 
 
 def end_quietly(message: str = "", code: int = 0) -> NoReturn:
@@ -148,8 +191,8 @@ def translate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files or folders; - is standard input.")],
     model: ModelFolder = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="A file, or a folder for several; default: standard output."),
+        Optional[str],  # noqa: UP045
+        typer.Option("--output", "-o", help="A file, or a folder (FOLDER/, or for several); default: standard output."),
     ] = None,
     beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
     batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
@@ -165,18 +208,21 @@ def translate(
     split: Split = False,
     column: Column = None,
     scene_gap: SceneGap = 7.0,
+    encoding: Encoding = "utf-8",
     again: Annotated[
         bool, typer.Option("--again", help="XLIFF, TMX, PO: also translate what has a translation.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, and no line at the end.")] = False,
 ) -> None:
-    """Translate text, Markdown, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
+    """Translate text, Markdown, HTML, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
     from dynctx.commands_translate import translate_files
 
     translate_files(
         files,
         model,
-        output,
+        Path(output) if output is not None else None,
+        into_folder=output is not None and output.endswith(("/", os.sep)),
         beam=beam,
         batch=batch,
         sample=sample,
@@ -191,6 +237,8 @@ def translate(
         column=column,
         scene_gap=scene_gap,
         again=again,
+        encoding=encoding,
+        quiet=quiet,
     )
 
 
@@ -204,13 +252,23 @@ def select(
     split: Split = False,
     column: Column = None,
     scene_gap: SceneGap = 7.0,
+    encoding: Encoding = "utf-8",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Show which earlier sentences each sentence would be translated with, as JSON lines."""
     from dynctx.commands_translate import select_context
 
     select_context(
-        files, model, output, selector, device, format=format, split=split, column=column, scene_gap=scene_gap
+        files,
+        model,
+        output,
+        selector,
+        device,
+        format=format,
+        split=split,
+        column=column,
+        scene_gap=scene_gap,
+        encoding=encoding,
     )
 
 
@@ -259,11 +317,14 @@ def serve(
 
 @app.command()
 def info(
-    place: Annotated[Path, typer.Argument(metavar="FOLDER_OR_CONFIG")],
+    place: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(metavar="[FOLDER_OR_CONFIG]", help="Default: the model that translate would use."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a model is: parameters by part, sizes, data, scores."""
-    from dynctx.commands import show_info
+    """What a model is: languages, kind, data, scores, licence, size; then its parameters by part."""
+    from dynctx.commands_info import show_info
 
     show_info(place, as_json)
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dynctx.config import Config, DecodingConfig, load_config
+from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
-from dynctx.model_folder import Model, build_scorer, find_model, join, load_model, save_model
+from dynctx.model_folder import Model, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
-from dynctx.plain_data import to_dict
-from dynctx.prepare import load_subwords
 from dynctx.selection.strategies import Selector
-from dynctx.training.reporting import count_parameters
-from dynctx.translators import build_translator
 
 
 def train_model(config: Config) -> None:
@@ -71,15 +67,21 @@ def explained(
     choices: list[list[Choice]],
     translated: Sequence[Document] | None = None,
     files: Sequence[str] | None = None,
+    places: Sequence[Sequence[Mapping[str, Any]]] | None = None,
 ) -> Iterator[str]:
-    """A JSON line for each sentence, in order. files: the file that each document is from."""
+    """A JSON line for each sentence, in order. files: that each document is from. places: of each sentence in it."""
     for number, (document, chosen) in enumerate(zip(documents, choices)):
         for place, (sentence, choice) in enumerate(zip(document.sentences, chosen)):
-            record: dict[str, Any] = {"document": document.id, "sentence": place + 1, "text": sentence}
+            record: dict[str, Any] = {"document": document.id, "sentence": place + 1}
             if files is not None:
                 record = {"file": files[number], **record}
+            if places is not None:
+                record |= places[number][place]
+            record["text"] = sentence
             if translated is not None:
                 record["translation"] = translated[number].sentences[place]
+            if choice.kept:
+                record["kept"] = True
             record["selected"] = list(choice.selected)
             distances = sorted(set(choice.selected) | set(choice.probabilities))
             record["candidates"] = [
@@ -99,12 +101,12 @@ def warn(text: str) -> None:
 class bar:
     """A progress bar on stderr, where that is a terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, quiet: bool = False) -> None:
         from rich.console import Console
         from rich.progress import Progress
 
         console = Console(stderr=True)
-        self.progress = Progress(console=console, disable=not console.is_terminal, transient=True)
+        self.progress = Progress(console=console, disable=quiet or not console.is_terminal, transient=True)
         self.task = self.progress.add_task("translating", total=total)
 
     def __enter__(self) -> Any:
@@ -113,68 +115,6 @@ class bar:
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
-
-
-def describe(place: Path) -> dict[str, Any]:
-    """Parameters, sizes, data and scores of a model folder, or of what a config would build."""
-    about: dict[str, Any] = {}
-    if place.is_dir():
-        folder = find_model(place)
-        model = load_model(folder)
-        config, network, about = model.config, model.network, model.about
-        size = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
-        vocabulary = (len(model.source), len(model.target))
-    else:
-        config = load_config(place)
-        size = 0
-        try:
-            source, target = load_subwords(config.data.folder)
-            vocabulary = (len(source), len(target))
-        except DynctxError:  # not prepared yet: the size that was asked for
-            vocabulary = (config.data.vocabulary, config.data.vocabulary)
-        with torch.device("meta"):
-            network = join(build_translator(config.model, *vocabulary), build_scorer(config))
-    return {
-        "kind": config.model.kind,
-        "languages": [config.data.source_language, config.data.target_language],
-        "vocabulary": {"source": vocabulary[0], "target": vocabulary[1], "joint": config.data.joint},
-        "parameters": {
-            name: {"trainable": trainable, "frozen": frozen}
-            for name, (trainable, frozen) in count_parameters(network).items()
-        },
-        "bytes_on_disk": size,
-        "model": to_dict(config.model),
-        "data": [{"source": f.source.path, "target": f.target.path} for f in config.data.train],
-        "updates": about.get("updates"),
-        "scores": about.get("scores", {}),
-    }
-
-
-def show_info(place: Path, as_json: bool) -> None:
-    if not place.exists():
-        raise DynctxError(f"{place}: no such model folder or config")
-    info = describe(place)
-    if as_json:
-        print(json.dumps(info, indent=1, ensure_ascii=False))
-        return
-    languages = " to ".join(name or "?" for name in info["languages"])
-    vocabulary = info["vocabulary"]
-    print(f"{info['kind']} model, {languages}")
-    print(
-        f"vocabulary: {vocabulary['source']:,} source, {vocabulary['target']:,} target"
-        + (" (joint)" if vocabulary["joint"] else "")
-    )
-    print("parameters:")
-    for name, part in info["parameters"].items():
-        print(f"  {name:<24} {part['trainable']:>13,} trainable {part['frozen']:>13,} frozen")
-    if info["bytes_on_disk"]:
-        print(f"on disk: {info['bytes_on_disk'] / 2**20:,.1f} MiB")
-    for files in info["data"]:
-        print(f"data: {files['source']} | {files['target']}")
-    if info["updates"] is not None:
-        print(f"updates: {info['updates']:,}")
-    for name, value in info["scores"].items():
-        print(f"  {name}: {value}")
 
 
 def oracle_of(model: Model, pairs: Sequence[tuple[Document, Document]]) -> Selector:

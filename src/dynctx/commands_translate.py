@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from dynctx.files import atomic_write, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
-from dynctx.formats.xliff import primary
+from dynctx.languages import is_foreign, primary
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
@@ -39,6 +41,7 @@ def translate_files(
     folder: Path | None,
     output: Path | None,
     *,
+    into_folder: bool = False,
     beam: int | None = None,
     batch: int | None = None,
     sample: bool = False,
@@ -53,14 +56,19 @@ def translate_files(
     column: str | None = None,
     scene_gap: float = 7.0,
     again: bool = False,
+    encoding: str = "utf-8",
+    quiet: bool = False,
 ) -> None:
     """Read everything before translating anything, and write only when all is done."""
+    start = time.monotonic()
     folder = folder or default_model()
     config = read_config(folder)
-    jobs = planned(files, output)
-    reading = reading_for(config, format, split, column, scene_gap, again)
+    jobs = planned(files, output, into_folder)
+    reading = reading_for(config, format, split, column, scene_gap, again, encoding)
     templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
     check_outputs(jobs, templates)
+    for place in [*(job.output for job in jobs), explain]:
+        check_place(place)
     for template in templates:
         check_script(template, config.data.source_language)
     documents = [document for template in templates for document in template.documents]
@@ -75,17 +83,40 @@ def translate_files(
     choices: list[list[Choice]] = []
     if documents:
         torch.manual_seed(seed)
-        with bar(sum(len(d.sentences) for d in documents)) as advance, precision(model.device):
+        foreign = config.data.source_language or ""
+        count = sum(not is_foreign(sentence, foreign) for document in documents for sentence in document.sentences)
+        with bar(count, quiet) as advance, precision(model.device):
             translated, choices = translate_and_explain(
-                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn
+                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, for_people=True
             )
     else:
         warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
     if explain is not None:
         names = [template.name for template in templates for _ in template.groups] if len(jobs) > 1 else None
+        places = [place for template in templates for place in template.places]
         with atomic_write(explain) as file:
-            file.writelines(f"{line}\n" for line in explained(documents, choices, translated, names))
+            file.writelines(f"{line}\n" for line in explained(documents, choices, translated, names, places))
     write_all(jobs, templates, translated)
+    if output is not None and not quiet:
+        written = f"{output}/" if to_folder(jobs) else str(jobs[0].output)
+        warn(summary(templates, choices, time.monotonic() - start, written))
+
+
+def summary(templates: Sequence[Template], choices: Sequence[Sequence[Choice]], seconds: float, place: str) -> str:
+    """What was done, on one line."""
+    groups = [group for template in templates for group in template.groups]
+    done = [c for group, chosen in zip(groups, choices) for s, c in zip(group.sentences, chosen) if s.needed]
+    kept = sum(choice.kept for choice in done)
+    return (
+        f"{counted(len(done) - kept, 'sentence')} of {counted(len(groups), 'document')} translated in {seconds:.1f} s, "
+        f"{sum(bool(choice.selected) for choice in done)} with context"
+        + (f", {kept} kept as they are" if kept else "")
+        + f"; written to {place}"
+    )
+
+
+def counted(number: int, name: str) -> str:
+    return f"{number:,} {name}" + ("s" if number != 1 else "")
 
 
 def select_context(
@@ -99,17 +130,19 @@ def select_context(
     split: bool = False,
     column: str | None = None,
     scene_gap: float = 7.0,
+    encoding: str = "utf-8",
 ) -> None:
     """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
     folder = folder or default_model()
-    reading = reading_for(read_config(folder), format, split, column, scene_gap, again=True)
+    reading = reading_for(read_config(folder), format, split, column, scene_gap, True, encoding)
     templates = [open_file(str(file), reading, warn) for file in files]
     documents = [document for template in templates for document in template.documents]
     model = load_model(folder, pick_device(device))
     with precision(model.device):
-        choices = select_documents(model, documents, selector_of(model, selector))
+        choices = select_documents(model, documents, selector_of(model, selector), for_people=True)
     names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
-    lines = [f"{line}\n" for line in explained(documents, choices, None, names)]
+    places = [place for template in templates for place in template.places]
+    lines = [f"{line}\n" for line in explained(documents, choices, None, names, places)]
     if output is None:
         sys.stdout.writelines(lines)
     else:
@@ -117,11 +150,21 @@ def select_context(
             file.writelines(lines)
 
 
-def reading_for(config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool) -> Reading:
+def reading_for(
+    config: Config, format: str, split: bool, column: str | None, scene_gap: float, again: bool, encoding: str
+) -> Reading:
     if not scene_gap >= 0:
         raise DynctxError(f"scene gap must be 0 or more seconds, not {scene_gap:g}")
     languages = config.data.source_language or "", config.data.target_language or ""
-    return Reading(*languages, format=format, split=split, column=column, scene_gap=scene_gap, again=again)
+    return Reading(
+        *languages,
+        format=format,
+        split=split,
+        column=column,
+        scene_gap=scene_gap,
+        again=again,
+        encoding=encoding.lower(),
+    )
 
 
 def for_output(reading: Reading, output: Path | None) -> Reading:
@@ -134,10 +177,10 @@ def make_int8(model: Model) -> None:
     to_int8(model.translator)
 
 
-def planned(files: Sequence[Path], output: Path | None) -> list[Job]:
-    """Which file goes where. A folder becomes a folder, with the same names in it."""
+def planned(files: Sequence[Path], output: Path | None, into_folder: bool = False) -> list[Job]:
+    """Which file goes where. A folder becomes a folder, with the same names in it. into_folder: so is the output."""
     folders = [file for file in files if file.is_dir()]
-    several = len(files) > 1 and output is not None and not output.suffix
+    several = into_folder or (len(files) > 1 and output is not None and not output.suffix)
     if not folders and not several and not (output is not None and output.is_dir()):
         return [spared(Job(str(file), output)) for file in files]
     if output is None:
@@ -194,12 +237,21 @@ def check_outputs(jobs: Sequence[Job], templates: Sequence[Template]) -> None:
             raise DynctxError(f"{template.name}: cannot be joined to other files; write them to a folder: -o FOLDER")
 
 
+def check_place(place: Path | None) -> None:
+    """What cannot be written shows before hours of translating. Folders that are missing are made later."""
+    if place is None or (place.exists() and not place.is_file() and not place.is_dir()):  # a pipe, or /dev/null
+        return
+    above = next(folder for folder in place.resolve().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
+
+
 def check_script(template: Template, language: str) -> None:
     """The easiest mistake: a file in a language that the model does not know."""
     texts = [sentence for document in template.documents for sentence in document.sentences]
     chinese = sum(map(is_chinese, texts))
-    if primary(language) in ("zh", "ja") and texts and not chinese:
-        warn(f"{template.name}: has no word of {language}, which is what this model translates from")
+    if texts and all(is_foreign(text, language) for text in texts):
+        warn(f"{template.name}: has no word of {language}, which this model translates from; all is kept as it is")
     elif language and primary(language) not in ("zh", "ja") and chinese > len(texts) / 2:
         warn(f"{template.name}: looks like Chinese or Japanese, but this model translates from {language}")
 

@@ -91,10 +91,13 @@ def _open_bytes(path: StrPath) -> Iterator[IO[bytes]]:
             yield file
 
 
-def not_utf8(name: str, line: int, byte: int, offset: int) -> DynctxError:
+CONVERT = "convert it, for instance Chinese with iconv -f GB18030 -t UTF-8"
+
+
+def not_utf8(name: str, line: int, byte: int, offset: int, remedy: str = CONVERT) -> DynctxError:
     return DynctxError(
         f"{at(name, line)}: not UTF-8: byte 0x{byte:02x} at byte offset {offset} of the line; "
-        "convert it, for instance Chinese with iconv -f GB18030 -t UTF-8 (or name it .xz or .gz if it is packed)"
+        f"{remedy} (or name it .xz or .gz if it is packed)"
     )
 
 

@@ -3,13 +3,14 @@
 config.yaml          the effective configuration: how to build it
 model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
 spm.model            the subword model (or spm.source.model and spm.target.model)
-about.json           updates, scores with signatures, data, versions
+about.json           updates, scores, versions; and where somebody wrote them down trained_on, results and licence
 README.md            the model card, for people
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
 
 SHIPPED = "tvsub-zh-en"
+NAMED = "DYNCTX_MODEL"  # the environment variable
 
 
 @dataclass
@@ -177,12 +179,24 @@ def find_model(folder: str | Path) -> Path:
 
 
 def default_model() -> Path:
-    """The model that comes with dynctx: beside the package, or in the repository that it is installed from."""
-    package = Path(__file__).parent
-    for place in (package / "models" / SHIPPED, package.parents[1] / "models" / SHIPPED):
+    """The model where none is named: what DYNCTX_MODEL says, or the one that comes with dynctx.
+
+    That lies beside the package, in the repository that it is installed from, or in the one that we are in.
+    """
+    if named := os.environ.get(NAMED):
+        try:
+            return find_model(named)
+        except DynctxError as error:
+            raise DynctxError(f"{error}; this is what {NAMED} names") from None
+    package, here = Path(__file__).resolve().parent, Path.cwd()
+    for folder in (package, package.parents[1], here, *here.parents):
+        place = folder / "models" / SHIPPED
         if (place / "config.yaml").exists():
             return place
-    raise DynctxError(f"no model: the one that comes with dynctx (models/{SHIPPED}) is not here; name one with --model")
+    raise DynctxError(
+        f"no model: the one that comes with dynctx's repository (models/{SHIPPED}) is not in {here}, above it or in "
+        f"{package}; name a model folder with --model, or in the environment variable {NAMED}"
+    )
 
 
 def read_config(folder: str | Path) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,9 +15,11 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import batches_by_length, translate
 from dynctx.documents import Document
+from dynctx.languages import is_foreign
 from dynctx.model_folder import Model
 from dynctx.selection.strategies import Fixed, Judged, Selector
 
+FORGOTTEN = re.compile(r"(?<=[a-z\u00e0-\u024f]),(?=[A-Za-z\u00c0-\u024f])")  # 1,000 and (A,B) are written so
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like
 
 
@@ -27,6 +30,7 @@ class Choice:
     selected: tuple[int, ...]  # distances, nearest first
     probabilities: dict[int, float]  # by distance, of every candidate; empty where no scorer chose
     non: float | None  # the probability of needing none of them
+    kept: bool = False  # not in the source language's script, so left as it is
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,20 @@ class Line:
     document: int
     place: int  # in the document, from 0
     units: range
+    kept: bool = False  # not for the model, neither to translate nor as context
 
 
 class Units:
     """Documents as a token store, and the way back from the store's sentences to the lines of the documents."""
 
-    def __init__(self, model: Model, documents: Sequence[Document], warn: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        documents: Sequence[Document],
+        warn: Callable[[str], None] | None = None,
+        for_people: bool = False,
+    ) -> None:
+        language = model.config.data.source_language or "" if for_people else ""
         self.lines: list[Line] = []
         units: list[list[list[int]]] = []  # ids of the units of each document
         count = 0
@@ -58,17 +70,20 @@ class Units:
             for place, ids in enumerate(model.source.encode(document.sentences)):
                 # an empty line is one unit too: it is not translated, but keeps its place among the candidates
                 parts = [ids[i : i + LONGEST] for i in range(0, len(ids), LONGEST)] or [[]]
-                if len(parts) > 1 and warn is not None:
+                kept = len(ids) > 0 and is_foreign(document.sentences[place], language)
+                if len(parts) > 1 and warn is not None and not kept:
                     warn(
                         f"document {document.id}, sentence {place + 1}: {len(ids)} pieces long, "
                         f"translated in {len(parts)} parts"
                     )
-                self.lines.append(Line(number, place, range(count, count + len(parts))))
+                self.lines.append(Line(number, place, range(count, count + len(parts)), kept))
                 units[-1] += parts
                 count += len(parts)
         self.count = count
         self.line_of = np.array([number for number, line in enumerate(self.lines) for _ in line.units], np.int64)
-        self.filled: Ints = np.flatnonzero([len(ids) for document in units for ids in document])
+        self.kept = np.array([line.kept for line in self.lines for _ in line.units], np.bool_)
+        lengths = np.array([len(ids) for document in units for ids in document], np.int64)
+        self.filled: Ints = np.flatnonzero((lengths > 0) & ~self.kept)
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         self.gatherer = Gatherer(store, model.translator.scope, model.device, model.translator.lays_context)
 
@@ -93,10 +108,10 @@ class Units:
 
 
 class Recorder:
-    """A selector that remembers what it chose."""
+    """A selector that remembers what it chose, and that chooses no line which is kept as it is."""
 
-    def __init__(self, selector: Selector) -> None:
-        self.selector, self.name = selector, selector.name
+    def __init__(self, selector: Selector, units: Units) -> None:
+        self.selector, self.name, self.units = selector, selector.name, units
         self.found: dict[int, tuple[list[bool], list[float] | None]] = {}
 
     def select(self, batch: Batch, draw: int = 0) -> Tensor:
@@ -107,20 +122,28 @@ class Recorder:
             selection = chooser.choose(probabilities, batch.present)
         else:
             selection = chooser.select(batch, draw)
+        selection = self._without_kept(selection, batch)
         if isinstance(self.selector, Fixed):
             selection = self.selector.put(selection, batch)
         rows = probabilities.tolist() if probabilities is not None else [None] * len(batch)
         self.found |= dict(zip(batch.numbers.tolist(), zip(selection.tolist(), rows)))
         return selection
 
-    def choices(self, units: Units) -> list[Choice]:
+    def _without_kept(self, selection: Tensor, batch: Batch) -> Tensor:
+        if not self.units.kept.any():
+            return selection
+        # [n, scope] the units of the candidates; those of other documents are not selected anyway
+        units = batch.numbers[:, None] - 1 - np.arange(selection.shape[1])
+        return selection & torch.from_numpy(~self.units.kept[units.clip(min=0)]).to(selection.device)
+
+    def choices(self) -> list[Choice]:
         """One for each line; a line of several units has the choice of its first."""
-        return [self._choice(number, line, units) for number, line in enumerate(units.lines)]
+        return [self._choice(number, line, self.units) for number, line in enumerate(self.units.lines)]
 
     def _choice(self, number: int, line: Line, units: Units) -> Choice:
         unit = line.units.start
-        if unit not in self.found:  # an empty line, or a translator that reads no context
-            return Choice((), {}, None)
+        if unit not in self.found:  # a line that is empty or kept, or a translator that reads no context
+            return Choice((), {}, None, line.kept)
         selection, probabilities = self.found[unit]
         first = units.gatherer.firsts[unit]
         candidates = [place for place in range(len(selection)) if unit - place - 1 >= first]
@@ -155,14 +178,20 @@ def translate_and_explain(
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] | None = None,
     wishes: Sequence[Wish] | None = None,
+    for_people: bool = False,
 ) -> tuple[list[Document], list[list[Choice]]]:
-    """The translations, and what context each sentence was given. wishes: one a document; default: all of each."""
+    """The translations, and what context each sentence was given.
+
+    wishes: one a document; default: all of each. for_people: a sentence without a letter of the source language's
+    script stays as it is and is nobody's context, and a space that the model forgot after a comma is put there. Where
+    models are scored, all is translated, and every translation is taken as it is.
+    """
     decoding, selector = decoding or model.config.decoding, selector or model.selector
-    units = Units(model, documents, warn)
+    units = Units(model, documents, warn, for_people)
     wanted = units.filled
     if wishes is not None:
         wanted, selector = units.wanted(wishes), Fixed(selector, units.by_hand(wishes))
-    recorder = Recorder(selector)
+    recorder = Recorder(selector, units)
     texts = [""] * units.count
     if len(wanted):
         hypotheses = translate(model.translator, units.gatherer, wanted, decoding, recorder, progress)
@@ -171,22 +200,26 @@ def translate_and_explain(
     joiner = "" if model.config.data.target_language in ("zh", "ja") else " "
     translated: list[list[str]] = [[] for _ in documents]
     for line in units.lines:
-        translated[line.document].append(joiner.join(texts[unit] for unit in line.units))
+        text = joiner.join(texts[unit] for unit in line.units)
+        if for_people and joiner:
+            text = FORGOTTEN.sub(", ", text)
+        translated[line.document].append(documents[line.document].sentences[line.place] if line.kept else text)
     found = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, translated)]
-    return found, by_document(documents, recorder.choices(units))
+    return found, by_document(documents, recorder.choices())
 
 
 @torch.inference_mode()
 def select_documents(
-    model: Model, documents: Sequence[Document], selector: Selector | None = None
+    model: Model, documents: Sequence[Document], selector: Selector | None = None, for_people: bool = False
 ) -> list[list[Choice]]:
     """What context each sentence would be given, without translating."""
-    units, recorder = Units(model, documents), Recorder(selector or model.selector)
+    units = Units(model, documents, for_people=for_people)
+    recorder = Recorder(selector or model.selector, units)
     if len(units.filled):
         lengths = units.gatherer.lengths_of(units.filled)[0]
         for chosen in batches_by_length(lengths, model.config.decoding.batch_sentences):
             recorder.select(units.gatherer.one_per_row(units.filled[chosen]))
-    return by_document(documents, recorder.choices(units))
+    return by_document(documents, recorder.choices())
 
 
 def by_document(documents: Sequence[Document], choices: list[Choice]) -> list[list[Choice]]:

@@ -1,4 +1,4 @@
-"""Files that people translate: text, Markdown, subtitles, XLIFF, TMX, PO, and the formats of corpora.
+"""Files that people translate: text, Markdown, HTML, subtitles, XLIFF, TMX, PO, and the formats of corpora.
 
 `open_file` takes a file apart into a `Template`: its documents, sentence by sentence, and a way to write the same
 file with their translations. One module a format; `template` is the way back, `inline` the markup in a sentence.
@@ -16,7 +16,7 @@ from dynctx.document_formats import did_you_mean
 from dynctx.documents import HEAD_LINES, detect_format
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM, display_name, not_utf8, read_bytes, split_suffixes
-from dynctx.formats import corpus, markdown, plain, po, srt, tmx, webvtt, xliff
+from dynctx.formats import corpus, html, markdown, plain, po, srt, tmx, webvtt, xliff
 from dynctx.formats.inline import Warn
 from dynctx.formats.subtitles import SCENE_GAP
 from dynctx.formats.template import Template
@@ -26,6 +26,8 @@ SUFFIXES = {
     ".txt": "txt",
     ".md": "md",
     ".markdown": "md",
+    ".html": "html",
+    ".htm": "html",
     ".srt": "srt",
     ".vtt": "vtt",
     ".xlf": "xliff",
@@ -42,7 +44,8 @@ SUFFIXES = {
 CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
 FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
 # to be read as text these would have their markup translated
-REFUSED = (".html", ".htm", ".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+REFUSED = (".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+REMEDY = "say what it is, for instance --encoding gb18030 for Chinese, or convert it"
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
 
 
@@ -57,6 +60,7 @@ class Reading:
     scene_gap: float = SCENE_GAP  # subtitles: seconds of silence that end a document
     again: bool = False  # XLIFF, TMX, PO: also what has a translation
     column: str | None = None  # JSON lines, TSV: which key or column is the text; XML corpora: which side
+    encoding: str = "utf-8"  # of files that do not say it themselves; what is written is UTF-8 then
     output_suffix: str = ""  # .jsonl and .tsv keep their shape where the output has the same
 
 
@@ -67,28 +71,40 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     data = read_bytes(path)
     if path == "-":  # the formats of corpora read it once more
         sys.stdin = io.TextIOWrapper(io.BytesIO(data))
-    text, encoding = decoded(data, name)
+    text, encoding = decoded(data, name, reading.encoding)
     format = detected(path, text) if reading.format == "auto" else reading.format
+    if format in CORPORA and reading.encoding != "utf-8":
+        raise DynctxError(f"{at(name)}: {format} is read as UTF-8 alone; convert it and leave out --encoding")
+    if format in CORPORA:
+        template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
+    else:
+        template = read_text(text, name, format, reading, warn)
+    template.encoding = encoding
+    return template
+
+
+def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -> Template:
+    """A file of which the text is there already; not the formats of corpora."""
     language, languages = reading.source_language, (reading.source_language, reading.target_language)
     match format:
         case "txt":
-            template = plain.read(text, name, language, reading.split)
+            return plain.read(text, name, language, reading.split)
         case "md":
-            template = markdown.read(text, name, language)
+            return markdown.read(text, name, language)
+        case "html":
+            return html.read(text, name, language)
         case "srt":
-            template = srt.read(text, name, language, reading.scene_gap)
+            return srt.read(text, name, language, reading.scene_gap)
         case "vtt":
-            template = webvtt.read(text, name, language, reading.scene_gap)
+            return webvtt.read(text, name, language, reading.scene_gap)
         case "xliff":
-            template = xliff.read(text, name, languages, reading.again, warn)
+            return xliff.read(text, name, languages, reading.again, warn)
         case "tmx":
-            template = tmx.read(text, name, languages, reading.again)
+            return tmx.read(text, name, languages, reading.again)
         case "po":
-            template = po.read(text, name, languages, reading.again, warn)
+            return po.read(text, name, languages, reading.again, warn)
         case _:
-            template = corpus.read(path, text, name, format, reading.column, reading.output_suffix == f".{format}")
-    template.encoding = encoding
-    return template
+            raise DynctxError(f"{at(name)}: {format} is read from files alone")
 
 
 def detected(path: str, text: str) -> str:
@@ -119,9 +135,12 @@ SIGNS = {
 }
 
 
-def decoded(data: bytes, name: str) -> tuple[str, str]:
-    """The text with its byte order mark, if it has one, and the encoding to write it in again."""
-    encoding = "utf-8"
+def decoded(data: bytes, name: str, given: str = "utf-8") -> tuple[str, str]:
+    """The text with its byte order mark, if it has one, and the encoding to write it in again.
+
+    given: where the file itself does not say; then it is written as UTF-8, which has every letter of the translation.
+    """
+    encoding = given
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     elif declared := XML_ENCODING.match(data[:200]):
@@ -132,12 +151,12 @@ def decoded(data: bytes, name: str) -> tuple[str, str]:
             raise DynctxError(
                 f"{at(name, text.count(chr(10), 0, text.index(chr(0))) + 1)}: no text: it holds a NUL byte"
             )
-        return text, encoding
+        return text, "utf-8" if encoding == given else encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         if encoding.lower() == "utf-8":
             start = data.rfind(b"\n", 0, error.start) + 1
-            raise not_utf8(name, line, data[error.start], error.start - start) from None
-        raise DynctxError(f"{at(name, line)}: not {encoding}, as it says: {error.reason}") from None
+            raise not_utf8(name, line, data[error.start], error.start - start, REMEDY) from None
+        raise DynctxError(f"{at(name, line)}: not {encoding}, as it was said: {error.reason}") from None
     except LookupError:
         raise DynctxError(f"{at(name, 1)}: unknown encoding {encoding!r}; save the file as UTF-8") from None

@@ -15,15 +15,18 @@ code, addresses) are what the model reads; marks (tags, emphasis, link targets) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynctx.formats.placing import STICKS, Finder, Span, break_place, inside_word, nearest_like
 
 Warn = Callable[[str], None]
+PARTS = "parts"  # the pair of a mark that ends a sentence, such as the bracket of a note
+MANY = 500  # marks of a sentence that no person wrote: their order is kept, and nothing is looked for
 
 
 class Kind(Enum):
@@ -41,7 +44,7 @@ class Piece(NamedTuple):
     kind: Kind
     raw: str  # as it stands in the file
     text: str = ""  # as the model reads it
-    pair: str = ""  # OPEN and CLOSE: what the two have in common; BREAK: not empty if it ends a sentence
+    pair: str = ""  # OPEN and CLOSE: what the two have in common; BREAK: not empty if it ends a sentence; or PARTS
     changed: str | None = None  # CLOSE: what to write instead of `raw` where the content has changed
 
 
@@ -71,14 +74,18 @@ def partners(pieces: list[Piece]) -> dict[int, int]:
     """Which OPEN belongs to which CLOSE, both ways; a mark without a partner is not listed."""
     found: dict[int, int] = {}
     opened: list[int] = []
+    waiting: Counter[str] = Counter()  # what the opened ones wait for: one that closes none of them is passed at once
     for number, piece in enumerate(pieces):
         if piece.kind is Kind.OPEN and piece.pair:
             opened.append(number)
-        elif piece.kind is Kind.CLOSE:
-            same = [place for place in opened if pieces[place].pair == piece.pair]
-            if same:
-                opened = [place for place in opened if place < same[-1]]  # what was left open inside stays unpaired
-                found |= {same[-1]: number, number: same[-1]}
+            waiting[piece.pair] += 1
+        elif piece.kind is Kind.CLOSE and waiting[piece.pair]:
+            other = opened.pop()
+            waiting[pieces[other].pair] -= 1
+            while pieces[other].pair != piece.pair:  # what was left open inside stays unpaired
+                other = opened.pop()
+                waiting[pieces[other].pair] -= 1
+            found |= {other: number, number: other}
     return found
 
 
@@ -90,6 +97,7 @@ class Sentence:
     escape: Callable[[str], str]
     where: str  # file and line, for warnings
     needed: bool = True  # False: has a translation already and is context alone
+    place: Mapping[str, Any] = field(default_factory=dict)  # what people find it by: line, subtitle, unit
 
     def __post_init__(self) -> None:
         self.text = "".join(piece.text for piece in self.pieces)
@@ -154,7 +162,7 @@ class Sentence:
     def _places(self, marks: list[Mark], finder: Finder) -> list[int]:
         """Where each mark goes. Around what is found word for word, if all marks still nest; else all in order."""
         places = self._in_order(marks, finder)
-        if any(mark.partner is None and mark.piece.kind is not Kind.SINGLE for mark in marks):
+        if len(marks) > MANY or any(mark.partner is None and mark.piece.kind is not Kind.SINGLE for mark in marks):
             return places
         moved = list(places)
         for number, mark in enumerate(marks):

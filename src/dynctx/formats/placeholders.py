@@ -7,14 +7,18 @@ from collections.abc import Iterable
 
 from dynctx.formats.inline import Kind, Piece, kept, text_piece
 
+# an address ends at a space, and where Chinese or Japanese goes on without one
+NOT_IN_ADDRESS = r"""\s<>"'(){}\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"""
+ADDRESS = rf"(?:https?://|www\.)[^{NOT_IN_ADDRESS}]*[^{NOT_IN_ADDRESS}.,;:!?]"
 PLACEHOLDER = re.compile(
     r"""
       %(?:\(\w+\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrs@](?![a-zA-Z0-9_])  # %s %(name)s
     | %\{[\w.]+\} | \$\{[\w.]+\} | \{\{\s*[\w.]+\s*\}\} | \{[\w.]*(?:![rsa])?(?::[^{}\s]*)?\}  # ${name} {name}
-    | (?:https?://|www\.)[^\s<>"'(){}]*[^\s<>"'(){}.,;:!?]
-    """,
+    |"""
+    + ADDRESS,
     re.VERBOSE,
 )
+IS_ADDRESS = re.compile(ADDRESS)
 
 
 # where the text is known to be a format: also before a letter, as in %dth

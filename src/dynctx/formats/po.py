@@ -16,8 +16,8 @@ from dynctx.formats.inline import Kind, Piece, Warn, line_break, single, text_pi
 from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
 from dynctx.formats.template import Builder, Passage, Template
-from dynctx.formats.xliff import primary
 from dynctx.formats.xml import VOID
+from dynctx.languages import primary
 
 KEYWORD = re.compile(r"(\s*)(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?(\s*)(?=\")")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -141,6 +141,8 @@ class Writer:
             return
         done = all(field.text for field in forms) and "fuzzy" not in message.flags
         needed = self.again or not done
+        context = message.one("msgctxt")
+        self.builder.place = {"unit": context.text} if context else {}
         one = self.passage(source, message.flags, needed)
         many = self.passage(plural, message.flags, needed) if plural else one
         if not needed:

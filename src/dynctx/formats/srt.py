@@ -6,16 +6,17 @@ import re
 
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
+from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
-from dynctx.formats.subtitles import SCENE_GAP, Cues, seconds
+from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
 from dynctx.formats.template import Builder, Template, as_it_is
 
 TIME = r"(\d+):(\d{1,2}):(\d{1,2})[,.](\d{1,3})"
 TIMING = re.compile(rf"{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 NUMBER = re.compile(r"\d+")
 # HTML-like tags, ASS overrides such as {\an8}, and the notes around what is sung
-MARKUP = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][\w.]*)[^<>]*>|\{\\[^{}]*\}|[♪♫]+")
+MARKUP = re.compile(rf"<(?P<close>/?)(?P<name>[a-zA-Z][\w.]*)[^<>]*>|\{{\\[^{{}}]*\}}|{MUSIC}")
 
 
 def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP) -> Template:
@@ -35,7 +36,7 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         builder.literal("".join(lines[start : timing + 1]))
         match = TIMING.fullmatch(lines[timing].strip(SPACES))
         assert match is not None
-        cues.timed(seconds(*match.group(1, 2, 3, 4)), seconds(*match.group(5, 6, 7, 8)))
+        cues.timed(lines[start].strip(SPACES).lstrip(BOM) if start < timing else "", match)
         add_text(cues, lines, timing + 1, end, name)
     return builder.template
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
+from typing import Any, NamedTuple
 
 from dynctx.document_formats import SPACES, sentence_of
 from dynctx.documents import Document
 from dynctx.errors import at
-from dynctx.formats.inline import Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
+from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import split
 
@@ -24,11 +26,22 @@ def as_it_is(text: str) -> str:
     return text
 
 
+class Between(NamedTuple):
+    """What stands between two sentences. A space that only the other language needs comes after what closes here."""
+
+    closing: str
+    opening: str = ""
+
+    @property
+    def raw(self) -> str:
+        return self.closing + self.opening
+
+
 @dataclass(eq=False)
 class Passage:
-    """A paragraph, a subtitle, a segment: sentences and what stands between them."""
+    """A paragraph, a subtitle, a segment: sentences and what stands around and between them."""
 
-    parts: list[str | Sentence]
+    parts: list[str | Between | Sentence]
     finish: Callable[[str], str] = as_it_is  # what the format does with the whole of it, quoting for instance
 
     @property
@@ -40,25 +53,38 @@ class Passage:
         for number, part in enumerate(self.parts):
             if isinstance(part, Sentence):
                 written.append(part.dressed(translations[part], warn))
-                continue
-            around = self.parts[max(number - 1, 0) : number + 2]
-            left, right = around[0], around[-1]
-            if isinstance(left, Sentence) and isinstance(right, Sentence):
-                part = gap(part, left.text, right.text, translations[left], translations[right])
-            written.append(part)
+            elif isinstance(part, Between):
+                left, right = self.parts[number - 1], self.parts[number + 1]
+                assert isinstance(left, Sentence) and isinstance(right, Sentence)
+                written.append(gap(part, left.text, right.text, translations[left], translations[right]))
+            else:
+                written.append(self._edge(part, number, translations))
         return self.finish("".join(written))
 
+    def _edge(self, part: str, number: int, translations: Mapping[Sentence, str]) -> str:
+        """What stands before the first sentence or after the last, apart from it where the new language has spaces."""
+        for other, place, back in ((number + 1, 0, -1), (number - 1, -1, 0)):
+            beside = self.parts[other] if 0 <= other < len(self.parts) else ""
+            if not isinstance(beside, Sentence) or not part or not part[back].isalnum() or not translations[beside]:
+                continue
+            if CJK.match(beside.text[place]) and not CJK.match(translations[beside][place]):
+                return f" {part}" if place else f"{part} "
+        return part
 
-def gap(raw: str, left: str, right: str, new_left: str, new_right: str) -> str:
+
+def gap(between: Between, left: str, right: str, new_left: str, new_right: str) -> str:
     """What stands between two sentences: a space comes or goes where only one of the languages writes one."""
 
     def spaced(a: str, b: str) -> bool:
         return bool(a and b) and not (CJK.match(a[-1]) and CJK.match(b[0]))
 
-    if raw == "" and not spaced(left, right) and spaced(new_left, new_right):
-        return " "
+    raw = between.raw
     if raw == " " and spaced(left, right) and new_left and new_right and not spaced(new_left, new_right):
         return ""
+    ends = ((left[-1:], new_left[-1:]), (right[:1], new_right[:1]))
+    changed = any(CJK.match(old) and not CJK.match(new) for old, new in ends)
+    if changed and spaced(new_left, new_right) and not any(map(str.isspace, raw)):
+        return f"{between.closing} {between.opening}"
     return raw
 
 
@@ -98,15 +124,22 @@ class Template:
     def documents(self) -> list[Document]:
         return [Document(group.id, tuple(sentence.text for sentence in group.sentences)) for group in self.groups]
 
+    @property
+    def places(self) -> list[list[Mapping[str, Any]]]:
+        """Where in the file each sentence of each document is found."""
+        return [[sentence.place for sentence in group.sentences] for group in self.groups]
+
     def filled(self, documents: Sequence[Document], warn: Warn) -> bytes:
         """The file with these translations of its documents."""
+        return self.text(documents, warn).encode(self.encoding, self.errors)
+
+    def text(self, documents: Sequence[Document], warn: Warn) -> str:
         translations = {
             sentence: sentence_of(translation)
             for group, document in zip(self.groups, documents)
             for sentence, translation in zip(group.sentences, document.sentences)
         }
-        text = "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
-        return text.encode(self.encoding, self.errors)
+        return "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
 
 
 class Builder:
@@ -116,6 +149,7 @@ class Builder:
         self.template, self.language = Template(name, format), language
         self._fresh = True  # the next sentence starts a document
         self._id: str | None = None
+        self.place: dict[str, Any] = {}  # of what is added, besides the line
 
     def literal(self, text: str) -> None:
         if text:
@@ -136,11 +170,13 @@ class Builder:
     ) -> Passage:
         """Sentences of pieces, added to the document; where the passage is written is the caller's to say.
 
-        whole: one sentence, not to be split. needed: False where a translation is there already. every: also what has
-        no letter in it, "..." and "42" and code, which is left alone otherwise.
+        whole: one sentence, split by nothing but marks that say so. needed: False where a translation is there
+        already. every: also what has no letter in it, "..." and "42" and code, which is left alone otherwise.
         """
         where = at(self.template.name, line)
         passage = Passage(assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every))
+        for sentence in passage.sentences:
+            sentence.place = {**self.place, "line": line}
         if passage.sentences:
             if self._fresh:
                 groups = self.template.groups
@@ -162,23 +198,32 @@ def assemble(
     whole: bool = False,
     needed: bool = True,
     every: bool = False,
-) -> list[str | Sentence]:
+) -> list[str | Between | Sentence]:
     """A passage as sentences, each with the marks inside it, and literal text: what is around and between."""
     text = "".join(map(outline, pieces))
-    spans = one_span(text) if whole else split(text, language)
+    spans = spans_between(text, places_of_parting(pieces)) if whole else split(text, language)
+    spans = without_addresses(text, spans, pieces)
     atoms = divided(pieces, {place for span in spans for place in span})
-    parts: list[str | Sentence] = []
+    parts: list[str | Between | Sentence] = []
+    loose: list[Piece] = []  # outside of all sentences, since the last one
     for owner, run in groupby(zip(owned(atoms, spans), atoms), key=itemgetter(0)):
         members = [piece for _, (_, piece) in run]
         if owner is None or not (every or has_words(members)):
-            raw = "".join(piece.raw for piece in members)
-            before = parts.pop() if parts and isinstance(parts[-1], str) else ""
-            parts.append(f"{before}{raw}")
+            loose += members
             continue
-        if parts and isinstance(parts[-1], Sentence):
-            parts.append("")  # two sentences with nothing between: the place for a space
+        if parts:
+            parts.append(between(loose))
+        elif loose:
+            parts.append("".join(piece.raw for piece in loose))
         parts.append(Sentence(members, escape, where, needed))
-    return parts
+        loose = []
+    return [*parts, "".join(piece.raw for piece in loose)] if loose else parts
+
+
+def between(pieces: list[Piece]) -> Between:
+    first = next((n for n, piece in enumerate(pieces) if piece.kind is Kind.OPEN), len(pieces))
+    closing, opening = ("".join(piece.raw for piece in part) for part in (pieces[:first], pieces[first:]))
+    return Between(closing, opening)
 
 
 def has_words(pieces: list[Piece]) -> bool:
@@ -195,10 +240,40 @@ def outline(piece: Piece) -> str:
     return piece.text
 
 
-def one_span(text: str) -> list[tuple[int, int]]:
-    stripped = text.strip(SPACES)
-    start = len(text) - len(text.lstrip(SPACES))
-    return [(start, start + len(stripped))] if stripped else []
+def places_of_parting(pieces: list[Piece]) -> list[int]:
+    places = accumulate((len(piece.text) for piece in pieces), initial=0)
+    return [place for place, piece in zip(places, pieces) if piece.pair is PARTS]
+
+
+def spans_between(text: str, borders: list[int]) -> list[tuple[int, int]]:
+    """What there is between these places, without the spaces around it."""
+    found = []
+    for start, end in pairwise([0, *borders, len(text)]):
+        part = text[start:end]
+        stripped = part.strip(SPACES)
+        if stripped:
+            start += len(part) - len(part.lstrip(SPACES))
+            found.append((start, start + len(stripped)))
+    return found
+
+
+def without_addresses(text: str, spans: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[int, int]]:
+    """An address that a sentence begins or ends with stays there: what it says does not depend on it."""
+    ends: dict[int, int] = {}  # where each address begins, and where it ends
+    for place, piece in zip(accumulate((len(piece.text) for piece in pieces), initial=0), pieces):
+        if piece.kind is Kind.KEPT and IS_ADDRESS.fullmatch(piece.text):
+            ends[place] = place + len(piece.text)
+    starts = {end: start for start, end in ends.items()}
+    found = []
+    for whole in spans:
+        start, end = whole
+        while start in ends and start < end:
+            start = ends[start]
+            start += len(text[start:end]) - len(text[start:end].lstrip(SPACES))
+        while end in starts and start < end:
+            end = start + len(text[start : starts[end]].rstrip(SPACES))
+        found.append((start, end) if start < end else whole)
+    return found
 
 
 def divided(pieces: list[Piece], borders: set[int]) -> list[tuple[int, Piece]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dynctx.errors import DynctxError, at
 from dynctx.formats import xml
 from dynctx.formats.template import Builder, Template
-from dynctx.formats.xliff import Writer, primary
+from dynctx.formats.xliff import Writer
 from dynctx.formats.xml import XML_LANG, Element, Tags
+from dynctx.languages import primary
 
 TAGS = Tags(paired=("hi",), opens=("bpt",), closes=("ept",))
 
@@ -60,6 +61,7 @@ def translate_unit(writer: Writer, unit: Element, source: str, target: str) -> N
     if read is None:
         return
     file = writer.file
+    writer.builder.place = {"unit": unit.attributes["tuid"]} if "tuid" in unit.attributes else {}
     done = written is not None and xml.has_text(file.content(written[1]))
     passage = writer.passage(read[1], needed=writer.again or not done)
     if (done and not writer.again) or not xml.has_text(file.content(read[1])):

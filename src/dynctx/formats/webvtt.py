@@ -11,14 +11,14 @@ from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.srt import shown
-from dynctx.formats.subtitles import SCENE_GAP, Cues, seconds
+from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
 from dynctx.formats.template import Builder, Template
 
 TIME = r"(?:(\d{2,}):)?([0-5]\d):([0-5]\d)\.(\d{3})"
 TIMING = re.compile(rf"{TIME}[ \t]+-->[ \t]+{TIME}(?:[ \t].*)?")
 OTHER = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")
 MARKUP = re.compile(
-    r"<(?P<close>/?)(?P<name>[a-zA-Z]+)[^<>]*>|<[^<>]*>|[♪♫]+|(?P<entity>&(?:amp|lt|gt|nbsp|lrm|rlm|quot|#\w+);)"
+    rf"<(?P<close>/?)(?P<name>[a-zA-Z]+)[^<>]*>|<[^<>]*>|{MUSIC}|(?P<entity>&(?:amp|lt|gt|nbsp|lrm|rlm|quot|#\w+);)"
 )
 
 
@@ -56,7 +56,7 @@ def add_cue(cues: Cues, lines: list[str], start: int, stop: int, name: str) -> N
                 )
                 raise DynctxError(f"{at(name, number + 1)}: {shown(lines[number])} {what}")
         elif match:
-            cues.timed(seconds(*match.group(1, 2, 3, 4)), seconds(*match.group(5, 6, 7, 8)))
+            cues.timed(lines[start].strip(SPACES) if start < timing else "", match)
     cues.builder.literal("".join(lines[start : timing + 1]))
     cues.text(lines[timing + 1 : stop], timing + 2)
 

@@ -14,6 +14,7 @@ from dynctx.formats import xml
 from dynctx.formats.inline import Warn
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import Element, Tags, XmlFile
+from dynctx.languages import primary
 
 TAGS_1 = Tags(paired=("g", "mrk"), opens=("bpt", "bx"), closes=("ept", "ex"))
 TAGS_2 = Tags(paired=("pc", "mrk"), opens=("sc", "sm"), closes=("ec", "em"))
@@ -26,6 +27,7 @@ class Segment:
     target: Element | None
     after: int  # where a new target goes
     state: str | None
+    unit: str  # its id
 
 
 def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Warn) -> Template:
@@ -65,11 +67,6 @@ def check_languages(
             warn(f"{at(name, element.line)}: {attribute} is {said!r}, but the model translates {way} {language!r}")
 
 
-def primary(language: str) -> str:
-    """`zh` of `zh-CN` and `zh_TW`."""
-    return language.lower().replace("_", "-").split("-")[0]
-
-
 def segments_of(document: Element, two: bool) -> Iterator[Segment]:
     """Those that may be translated, in order."""
     unit_name, waiting = ("unit" if two else "trans-unit"), [(document, True)]
@@ -84,16 +81,16 @@ def segments_of(document: Element, two: bool) -> Iterator[Segment]:
                 holders = [child for child in element.children if child.name == "segment"] if two else [element]
                 for holder in holders:
                     if holder.space == document.space:
-                        yield from segment_in(holder)
+                        yield from segment_in(holder, element.attributes.get("id", ""))
         else:
             waiting += [(child, allowed) for child in reversed(element.children)]
 
 
-def segment_in(holder: Element) -> Iterator[Segment]:
+def segment_in(holder: Element, unit: str) -> Iterator[Segment]:
     source, target, divided = (holder.child(name) for name in ("source", "target", "seg-source"))
     if source is not None:
         state = (target.attributes.get("state") if target is not None else None) or holder.attributes.get("state")
-        yield Segment(source, target, (divided or source).end, state)
+        yield Segment(source, target, (divided or source).end, state, unit)
 
 
 class Writer:
@@ -114,6 +111,7 @@ class Writer:
 
     def segment(self, segment: Segment) -> None:
         source, target, file = segment.source, segment.target, self.file
+        self.builder.place = {"unit": segment.unit}
         done = target is not None and xml.has_text(file.content(target)) and segment.state not in NOT_YET
         passage = self.passage(source, needed=self.again or not done)
         if (done and not self.again) or not xml.has_text(file.content(source)):

@@ -14,13 +14,15 @@ from pydantic import BaseModel
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
+from dynctx.documents import Document
 from dynctx.errors import DynctxError
+from dynctx.formats.template import Template
+from dynctx.languages import confidence, name_of, same_language
 from dynctx.serve import schemas
 from dynctx.serve.batching import Answer
 from dynctx.serve.bodies import parse
 from dynctx.serve.http import Outermost, add_errors, stream, unless_gone
-from dynctx.serve.languages import NAMES, confidence, same_language
-from dynctx.serve.layout import Layout, html_text, plain_text
+from dynctx.serve.layout import file_text, templates_of
 from dynctx.serve.limits import Refused
 from dynctx.serve.service import Answers, Service
 
@@ -67,11 +69,13 @@ def add_libretranslate(app: FastAPI, service: Service) -> None:
         service.check_key(request, asked.api_key)
         check_languages(service, asked.source, asked.target)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        layouts = [html_text(text) if asked.format == "html" else plain_text(text) for text in texts]
-        sentences = [sentence for layout in layouts for sentence in layout.sentences]
         with service.clients.place(client_of(request)):
+            # a long text takes a while to split, and others are waiting
+            is_html = asked.format == "html"
+            templates = await asyncio.to_thread(templates_of, texts, is_html, service.source, service.limits)
+            sentences = [s for template in templates for document in template.documents for s in document.sentences]
             translated = await unless_gone(request, service.translations(sentences))
-        found: Any = fill(layouts, translated)
+        found: Any = await asyncio.to_thread(fill, templates, translated)
         detected: Any = [detection(service, text) for text in texts]
         if isinstance(asked.q, str):
             found, detected = found[0], detected[0]
@@ -138,6 +142,41 @@ def add_documents(app: FastAPI, service: Service) -> None:
         found.sort(key=lambda answer: answer.place)
         return JSONResponse({"selector": selector, "sentences": [explained(answer) for answer in found]})
 
+    languages = service.source, service.target
+
+    @app.post(
+        "/v1/files/read",
+        response_model=schemas.FileAnswer,
+        responses=ERRORS,
+        openapi_extra=body_of(schemas.FileRequest),
+    )
+    async def read_file(request: Request) -> Response:
+        """The sentences of a file, for /v1/documents; /v1/files/write puts their translations into it."""
+        asked = await parse(request, schemas.FileRequest, service.limits)
+        service.check_key(request, asked.api_key)
+        with service.clients.place(client_of(request)):
+            template = await asyncio.to_thread(file_text, asked.name, asked.text, languages, service.limits)
+        sentences = [sentence for document in template.documents for sentence in document.sentences]
+        return JSONResponse({"format": template.format, "sentences": sentences})
+
+    @app.post(
+        "/v1/files/write",
+        response_model=schemas.FilledAnswer,
+        responses=ERRORS,
+        openapi_extra=body_of(schemas.FilledRequest),
+    )
+    async def write_file(request: Request) -> Response:
+        """The same file with translations of its sentences: timings, tags, notes and line breaks in their places."""
+        asked = await parse(request, schemas.FilledRequest, service.limits)
+        service.check_key(request, asked.api_key)
+        with service.clients.place(client_of(request)):
+            template = await asyncio.to_thread(file_text, asked.name, asked.text, languages, service.limits)
+            count = sum(len(document.sentences) for document in template.documents)
+            if count != len(asked.translations):
+                raise Refused(400, f"{len(asked.translations)} translations for {count} sentences")
+            (text,) = await asyncio.to_thread(fill, [template], asked.translations)
+        return JSONResponse({"text": text})
+
     @app.get("/v1/model")
     async def model() -> schemas.ModelAnswer:
         """What is served: languages, scope, selector, limits."""
@@ -188,7 +227,7 @@ def body_of(kind: type[BaseModel]) -> dict[str, Any]:
     """The description of a body that the route reads itself."""
     schema = kind.model_json_schema()
     types = ["application/json"]
-    if kind is not schemas.DocumentRequest:
+    if kind not in (schemas.DocumentRequest, schemas.FileRequest, schemas.FilledRequest):
         types += ["application/x-www-form-urlencoded", "multipart/form-data"]
     return {"requestBody": {"required": True, "content": {name: {"schema": schema} for name in types}}}
 
@@ -201,7 +240,7 @@ def check_languages(service: Service, source: str, target: str) -> None:
 
 
 def language(code: str, targets: list[str]) -> schemas.Language:
-    return schemas.Language(code=code, name=NAMES.get(code.partition("-")[0], code), targets=targets)
+    return schemas.Language(code=code, name=name_of(code), targets=targets)
 
 
 def detection(service: Service, text: str) -> dict[str, Any]:
@@ -231,9 +270,13 @@ def client_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def fill(layouts: Sequence[Layout], translations: Sequence[str]) -> list[str]:
+def fill(templates: Sequence[Template], translations: Sequence[str]) -> list[str]:
     found = iter(translations)
-    return [layout.filled([next(found) for _ in layout.sentences]) for layout in layouts]
+    documents = [
+        [Document(d.id, tuple(next(found) for _ in d.sentences)) for d in template.documents] for template in templates
+    ]
+    # what a translation has lost is put at its end; the client sees it there
+    return [template.text(filled, lambda _: None) for template, filled in zip(templates, documents)]
 
 
 async def gather(answers: Answers) -> list[Answer]:
@@ -249,4 +292,5 @@ def explained(answer: Answer) -> dict[str, Any]:
         "selected": list(choice.selected),
         "probabilities": {str(distance): round(p, 6) for distance, p in sorted(choice.probabilities.items())},
         "non": None if choice.non is None else round(choice.non, 6),
+        "kept": choice.kept,
     }

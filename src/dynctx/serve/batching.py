@@ -207,6 +207,7 @@ class Batcher:
             self.decoding,
             self.model.choose(selector),
             wishes=[part.wish for part in parts],
+            for_people=True,
         )
         found: dict[Task, list[Answer]] = {task: [] for task in group}
         for part, document, chosen in zip(parts, translated, choices):

@@ -1,115 +1,84 @@
-"""Text as what stays and what is translated: lines of plain text, and the text between the tags of HTML."""
+"""Texts of requests as templates: lines of plain text, or HTML; read as files are, and never more than is allowed."""
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-# possessive (*+): a tag that never ends is found out in one pass, not in one for each of its letters
-TAG = re.compile(r"""</?([a-zA-Z][^\s/<>"']*+)(?:[^<>"']|"[^"]*+"|'[^']*+')*+>""")
-KEPT_WHOLE = ("code", "pre", "textarea", "kbd", "samp", "var", "svg", "math")
-RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}  # hold no tags
-NO_TRANSLATION = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
-VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+from dynctx.errors import DynctxError
+from dynctx.files import split_suffixes
+from dynctx.formats import SUFFIXES, Reading, html, read_text
+from dynctx.formats.lines import is_blank, joined, lines_of
+from dynctx.formats.subtitles import with_notes
+from dynctx.formats.template import Builder, Template
+from dynctx.serve.limits import Limits, Refused
 
-
-@dataclass
-class Layout:
-    """A text in parts: what stays, and None in the place of each sentence."""
-
-    parts: list[str | None] = field(default_factory=list)
-    sentences: list[str] = field(default_factory=list)
-    written: Callable[[str], str] = str  # how a translation is put into the text
-
-    def filled(self, translations: Sequence[str]) -> str:
-        found = iter(translations)
-        return "".join(self.written(next(found)) if part is None else part for part in self.parts)
-
-    def keep(self, text: str) -> None:
-        self.parts.append(text)
-
-    def add(self, text: str, sentence: str) -> None:
-        """text: a stretch of the original, which `sentence` stands for; the space around it is kept."""
-        if not sentence:
-            return self.keep(text)
-        bare = text.strip()
-        start = text.index(bare)
-        self.parts += [text[:start], None, text[start + len(bare) :]]
-        self.sentences.append(sentence)
+FILES = ("srt", "vtt", "html")  # what the page reads with our help
+MARK = re.compile(r"[\n\[(（［【<{♪]")
+MOST_MARKS = 100_000
+SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]")
 
 
-def plain_text(text: str) -> Layout:
-    """A sentence a line; blank lines are kept and are no sentences."""
-    layout = Layout()
-    for number, line in enumerate(text.split("\n")):
-        if number:
-            layout.keep("\n")
-        layout.add(line, line.strip())
-    return layout
+def templates_of(texts: Sequence[str], is_html: bool, language: str, limits: Limits) -> list[Template]:
+    found: list[Template] = []
+    for text in texts:
+        found.append(html_text(text, language, limits) if is_html else plain_text(text, limits))
+        check_count(sum(map(sentences_of, found)), limits)
+    return found
 
 
-def html_text(text: str) -> Layout:
-    """A sentence for each stretch of text between tags that has a letter or a digit in it."""
-    layout = Layout(written=lambda translation: html.escape(translation, quote=False))
-    end = 0
-    for start, after in untranslated(text):
-        add_node(layout, text[end:start])
-        layout.keep(text[start:after])
-        end = after
-    add_node(layout, text[end:])
-    return layout
-
-
-def add_node(layout: Layout, node: str) -> None:
-    words = " ".join(html.unescape(node).split())
-    layout.add(node, words if any(c.isalnum() for c in words) else "")
-
-
-def untranslated(text: str) -> Iterator[tuple[int, int]]:
-    """Where tags, comments and elements that hold no prose begin and end, in order."""
-    closing, depth, first = "", 0, 0  # the element that is kept whole, how deep in its like, where it began
-    for start, end, name, opens in markup(text):
-        if closing:
-            if name == closing:
-                depth += 1 if opens else -1
-            if not depth:
-                yield first, end
-                closing = ""
-        elif opens and name not in VOID and (name in KEPT_WHOLE or NO_TRANSLATION.search(text, start, end)):
-            if not text.endswith("/>", start, end):
-                closing, depth, first = name, 1, start
-            else:
-                yield start, end
+def plain_text(text: str, limits: Limits) -> Template:
+    """A sentence a line, and a note at its beginning or end, "[music] ...", another; blank lines are no sentences."""
+    builder = Builder("text", "txt")
+    for number, line in enumerate(lines_of(text), 1):
+        if is_blank(line):
+            builder.literal(line)
         else:
-            yield start, end
-    if closing:
-        yield first, len(text)
+            builder.write(builder.passage(with_notes(joined([line]), at_edges=True), number, whole=True, every=True))
+            check_count(sentences_of(builder.template), limits)
+    return builder.template
 
 
-def markup(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Tags and comments: begin, end, name in lower case, whether it opens. Reads the text once, whatever it holds."""
-    at = 0
-    while (at := text.find("<", at)) >= 0:
-        name, opens = "", False
-        if text.startswith("<!--", at):
-            end = past(text, "-->", at + 4)
-        elif text.startswith(("<!", "<?"), at):
-            end = past(text, ">", at)
-        elif tag := TAG.match(text, at):
-            end, name, opens = tag.end(), tag[1].lower(), text[at + 1] != "/"
-            if opens and name in RAW:
-                closing = RAW[name].search(text, end)
-                end = closing.start() if closing else len(text)
-        else:  # a lone "<" is text
-            at += 1
+def html_text(text: str, language: str, limits: Limits) -> Template:
+    """What stands between block tags, split into sentences.
+
+    Splitting takes time, so what would be refused in the end is refused before it.
+    """
+    builder = Builder("html", "html", language)
+    for block in html.blocks(text):
+        if isinstance(block, str):
+            builder.literal(block)
             continue
-        yield at, end, name, opens
-        at = end
+        read = "".join(piece.text for piece in block)
+        ends = sum(1 for _ in SENTENCE_END.finditer(read)) + 1
+        if ends > 4 * limits.sentences:  # one in four may be an abbreviation or the like
+            check_count(ends, limits)
+        if len(read.strip()) > ends * limits.characters:
+            raise Refused(413, f"a sentence has more than {limits.characters} characters")
+        builder.write(builder.passage(block, 1, escape=html.escape))
+        check_count(sentences_of(builder.template), limits)
+    return builder.template
 
 
-def past(text: str, closing: str, start: int) -> int:
-    """Where what ends with `closing` ends; without one it is the rest of the text, as browsers have it."""
-    found = text.find(closing, start)
-    return found + len(closing) if found >= 0 else len(text)
+def file_text(name: str, text: str, languages: tuple[str, str], limits: Limits) -> Template:
+    """A file of subtitles or HTML, by its name. It may have more sentences than a request: a film has."""
+    format = SUFFIXES.get(split_suffixes(name)[0], "")
+    if format not in FILES:
+        raise Refused(400, f"{name}: files of {', '.join(FILES)} are read here, by their names")
+    if sum(1 for _ in MARK.finditer(text)) > MOST_MARKS:
+        raise Refused(413, f"more than {MOST_MARKS:,} lines, tags and brackets; translate it in parts")
+    try:
+        if format == "html":
+            return html_text(text, languages[0], limits)
+        return read_text(text, name, format, Reading(*languages), lambda _: None)
+    except DynctxError as error:
+        raise Refused(400, str(error)) from None
+
+
+def sentences_of(template: Template) -> int:
+    return sum(len(group.sentences) for group in template.groups)
+
+
+def check_count(count: int, limits: Limits) -> None:
+    if count > limits.sentences:
+        raise Refused(413, f"{count} sentences or more; one request may have {limits.sentences}")

@@ -68,11 +68,35 @@ class Sentence(BaseModel):
     selected: Annotated[list[int], Field(description="Distances of the sentences it was translated with.")]
     probabilities: Annotated[dict[int, float], Field(description="Of each candidate, by distance.")]
     non: Annotated[float | None, Field(description="The probability of needing no context.")]
+    kept: Annotated[bool, Field(description="Not in the source language's script, so left as it is.")] = False
 
 
 class DocumentAnswer(BaseModel):
     selector: str
     sentences: list[Sentence]
+
+
+class FileRequest(BaseModel):
+    """A file of subtitles (.srt, .vtt) or HTML."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(description="Its suffix says the format.", max_length=300)]
+    text: str
+    api_key: Annotated[str | None, API_KEY] = None
+
+
+class FileAnswer(BaseModel):
+    format: str
+    sentences: Annotated[list[str], Field(description="The text of the file, in order, without markup.")]
+
+
+class FilledRequest(FileRequest):
+    translations: Annotated[list[str], Field(description="One for each sentence that was read.")]
+
+
+class FilledAnswer(BaseModel):
+    text: Annotated[str, Field(description="The file with the translations in it.")]
 
 
 class ModelLimits(BaseModel):

@@ -67,3 +67,12 @@ export async function again(sentences, place, distances, model) {
   const answer = await (await ask("/v1/documents", body)).json();
   return answer.sentences[0];
 }
+
+// A file with markup: its sentences, and the file with their translations.
+export async function readFile(name, text) {
+  return (await ask("/v1/files/read", { name, text })).json();
+}
+
+export async function writeFile(name, text, translations) {
+  return (await (await ask("/v1/files/write", { name, text, translations })).json()).text;
+}

@@ -1,18 +1,20 @@
-// Documents in and out: plain text and SRT subtitles become sentences, and translations take their places again.
+// Documents in and out: text becomes sentences here; files with markup are read and written by the service.
 
 const TIMING = /^\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+/;
-const WRAPPED = /^(\s*(?:<[^<>]+>|\{[^{}]+\})+)([\s\S]*?)((?:<\/[^<>]+>)*\s*)$/;
+const MARKED = /\.(srt|vtt|html?)$/i; // what the service reads
 const NO_SPACES = ["zh", "ja"]; // languages that put none between sentences
 
-export function isSrt(text) {
-  return text.split("\n").slice(0, 40).some((line) => TIMING.test(line));
+// The name of a file that is to be read by the service; nothing for plain text.
+export function markedName(text, name) {
+  if (MARKED.test(name || "")) return name;
+  if (text.split("\n").slice(0, 40).some((line) => TIMING.test(line))) return "text.srt";
+  return /^\uFEFF?WEBVTT\s/.test(text) ? "text.vtt" : "";
 }
 
 // A document is a list of blocks. A block has the text before its sentences, the sentences, and the text after them.
-export function parse(text, name, language, split) {
+export function parse(text, language, split) {
   const clean = text.replace(/^\uFEFF/, "").replace(/\r\n?/g, "\n");
-  const srt = /\.srt$/i.test(name || "") || isSrt(clean);
-  return { kind: srt ? "srt" : "txt", blocks: srt ? srtBlocks(clean) : textBlocks(clean, language, split) };
+  return { kind: "txt", blocks: textBlocks(clean, language, split) };
 }
 
 function textBlocks(text, language, split) {
@@ -24,17 +26,6 @@ function textBlocks(text, language, split) {
     const start = line.indexOf(bare);
     const sentences = split ? sentencesOf(bare, language) : [bare];
     return { before: line.slice(0, start), sentences, after: line.slice(start + bare.length) + end };
-  });
-}
-
-function srtBlocks(text) {
-  return text.split(/\n{2,}/).filter((cue) => cue.trim()).map((cue) => {
-    const lines = cue.split("\n");
-    const head = lines.findIndex((line) => TIMING.test(line)) + 1;
-    const bare = lines.slice(head).join(" ").trim();
-    const [, open, inside, close] = WRAPPED.exec(bare) || [null, "", bare, ""];
-    const before = lines.slice(0, head).map((line) => line + "\n").join("") + open;
-    return { before, sentences: inside.trim() ? [inside.trim()] : [], after: close + "\n\n" };
   });
 }
 

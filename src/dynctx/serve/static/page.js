@@ -1,7 +1,7 @@
 // The page: a document goes in, translations come out line by line, and each line shows the context it was given.
 
 import * as client from "./client.js";
-import { EXAMPLES, compare, parse, write } from "./formats.js";
+import { EXAMPLES, compare, markedName, parse, write } from "./formats.js";
 
 const LARGEST_FILE = 5_000_000; // bytes
 const $ = (id) => document.getElementById(id);
@@ -73,6 +73,7 @@ function pieces(parts) {
 function showSquares(place, line, context) {
   const focused = document.activeElement?.dataset?.distance;
   const inside = context.contains(document.activeElement);
+  if (line.answer.kept) return void (context.textContent = "kept as it is"); // in another script: nothing to choose
   const squares = [];
   if (line.answer !== line.chosen) {
     const undo = document.createElement("button");
@@ -156,8 +157,12 @@ function moveTo(place) {
 // translating
 
 async function translateAll() {
-  const text = state.text = parse($("text").value, state.name, state.model.source.code, $("split").checked);
-  const sentences = text.blocks.flatMap((block) => block.sentences);
+  let sentences;
+  try {
+    sentences = await sentencesOf($("text").value);
+  } catch (error) {
+    return complain(error.message);
+  }
   if (!sentences.length) return complain("There is nothing to translate yet.");
   complain("");
   state.stop?.abort();
@@ -186,6 +191,17 @@ async function translateAll() {
   }
 }
 
+async function sentencesOf(content) {
+  const name = markedName(content, state.name);
+  if (!name) {
+    state.text = parse(content, state.model.source.code, $("split").checked);
+    return state.text.blocks.flatMap((block) => block.sentences);
+  }
+  const { format, sentences } = await client.readFile(name, content);
+  state.text = { kind: format, name, content };
+  return sentences;
+}
+
 async function translatePlain(stop) {
   const missing = state.lines.some((line) => line.plain === null && line.answer);
   if (!$("beside").checked || !missing || !state.model.scope) return;
@@ -198,7 +214,7 @@ async function translatePlain(stop) {
 
 async function switchContext(place, distance) {
   const line = state.lines[place];
-  if (!line?.answer || line.busy || distance > Math.min(place, state.model.scope)) return;
+  if (!line?.answer || line.answer.kept || line.busy || distance > Math.min(place, state.model.scope)) return;
   const used = new Set(line.answer.selected);
   if (!used.delete(distance)) used.add(distance);
   line.busy = true;
@@ -247,18 +263,25 @@ function progress() {
 
 // what comes out
 
-function output() {
+async function output() {
   const translations = state.lines.map((line) => line.answer?.translation ?? "");
+  if (state.text.content !== undefined) return client.writeFile(state.text.name, state.text.content, translations);
   return write(state.text, translations, state.model.target.code);
 }
 
 async function copy() {
+  let text;
   try {
-    await navigator.clipboard.writeText(output());
+    text = await output();
+  } catch (error) {
+    return complain(error.message);
+  }
+  try {
+    await navigator.clipboard.writeText(text);
     say("Copied.");
   } catch { // not allowed, or not over https: the old way
     const area = document.createElement("textarea");
-    area.value = output();
+    area.value = text;
     document.body.append(area);
     area.select();
     say(document.execCommand("copy") ? "Copied." : "The browser does not let pages copy.");
@@ -266,10 +289,16 @@ async function copy() {
   }
 }
 
-function download() {
+async function download() {
   const link = document.createElement("a");
+  let text;
+  try {
+    text = await output();
+  } catch (error) {
+    return complain(error.message);
+  }
   const stem = (state.name || "translation").replace(/\.[^.]*$/, "");
-  link.href = URL.createObjectURL(new Blob([output()], { type: "text/plain;charset=utf-8" }));
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
   link.download = `${stem}.${state.model.target.code}.${state.text.kind}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
