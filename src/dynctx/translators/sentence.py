@@ -107,7 +107,7 @@ class FixedCache(Cache):
     """A cache with room for some steps, counted on the device: every step does the same work in the same place, until
     the room is used up and must be enlarged. `dynctx.replay` makes use of it."""
 
-    def __init__(self, beam: int, attended: Attended, layers: int, room: int = 32) -> None:
+    def __init__(self, beam: int, attended: Attended, layers: int, room: int) -> None:
         device, rows = attended.memory_mask.device, len(attended.memory_mask)
         self.place = torch.full((1,), -1, device=device)
         self.slots = torch.arange(-beam, 0, device=device)  # [beam] where the keys of this step lie
@@ -135,6 +135,11 @@ class FixedCache(Cache):
         self.ancestors = torch.cat([self.ancestors, torch.zeros_like(self.ancestors)], dim=2)
         for grown in cast(list[Room], self.grown):
             grown.enlarge(self.room * self.beam)
+
+
+def first_room(hypotheses: int) -> int:
+    """Steps to make room for at once: each enlargement is recorded anew, but every step reads all the room there is."""
+    return 128 if hypotheses <= 512 else 64 if hypotheses <= 1024 else 32
 
 
 class SentNmt(nn.Module):
@@ -243,7 +248,8 @@ class SentNmt(nn.Module):
     def begin(self, memory: Memory, beam: int) -> Cache:
         """Start a search; the memory must hold one sentence a row. On a GPU its steps can be replayed."""
         if memory.states.is_cuda:
-            return FixedCache(beam, self.attend_to(memory, None), len(self.decoder_layers()))
+            room = first_room(len(memory.states) * beam)
+            return FixedCache(beam, self.attend_to(memory, None), len(self.decoder_layers()), room)
         ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
         return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
 
