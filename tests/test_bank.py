@@ -172,12 +172,12 @@ def test_a_context_sentence_may_be_longer_than_the_rows() -> None:
         assert torch.allclose(states[0, :2], expected[0, :2], atol=1e-10, rtol=0), kind
 
 
+@torch.no_grad()
 def test_a_batch_without_candidates() -> None:
     """First sentences only: there is nothing to encode, and every selection is the empty one."""
     for kind in ("han", "san", "cadec"):
         model, batch = small_model(kind), batch_of(0, 5)
-        with torch.no_grad():
-            states = model.encode(batch, torch.ones_like(batch.present)).states
+        states = model.encode(batch, torch.ones_like(batch.present)).states
         assert torch.equal(states, model.encode(batch).states) and torch.isfinite(states).all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, cast
 
@@ -80,7 +81,8 @@ def one_by_one(model: SentNmt, gatherer: Gatherer, sentence: int, selection: np.
 @pytest.mark.parametrize("kind", ["sentence", "concat", "tdnmt"])
 def test_as_sentence_by_sentence(kind: str) -> None:
     """In batches with others, the same sentence several times under different selections."""
-    model = tiny_model(kind)
+    model = copy.deepcopy(tiny_model(kind))
+    model.translator.double()  # in float32 a few of these are off by a ten-thousandth, in batches and by themselves
     split = Split(model, PAIRS)
     scope = split.gatherer.scope
     rng = np.random.default_rng(2)
@@ -90,9 +92,9 @@ def test_as_sentence_by_sentence(kind: str) -> None:
         assert len({row.tobytes() for row in selection[sentences == 4]}) > 2
     found = score(model.translator, split.gatherer, sentences, selection, rewards=True, batch_tokens=150)
     expected = [one_by_one(model.translator, split.gatherer, s, row) for s, row in zip(sentences, selection)]
-    assert found.log_probability.tolist() == pytest.approx([value for value, _ in expected], rel=1e-5)
+    assert found.log_probability.tolist() == pytest.approx([value for value, _ in expected], rel=1e-9)
     assert found.reward is not None
-    assert np.log(found.reward).tolist() == pytest.approx([math.log(value) for _, value in expected], rel=1e-4)
+    assert np.log(found.reward).tolist() == pytest.approx([math.log(value) for _, value in expected], rel=1e-5)
 
 
 def test_context_makes_a_difference() -> None:
