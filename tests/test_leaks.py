@@ -7,122 +7,32 @@ words without changing one bit of a sentence's logits, while every selected sent
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from small_documents import (
+    ALL,
+    FIRSTS,
+    KINDS,
+    LEAKS,
+    ORDERED,
+    SCOPE,
+    SELECTED,
+    WITH_TARGETS,
+    V,
+    kinds,
+    logits,
+    norms,
+    one_per_row,
+    packed,
+    selection_of,
+    small_model,
+    small_store,
+    translated,
+)
 
-from dynctx.batches import Batch, Gatherer, Packed
-from dynctx.config import HanConfig, ModelConfig, SanConfig, TdnmtConfig
 from dynctx.corpus import TokenStore
-from dynctx.errors import DynctxError
-from dynctx.planning import Shape, plan_epoch
-from dynctx.subwords import BOS, EOS, PAD, SEP
-from dynctx.translators import build_translator
-from dynctx.translators.sentence import FixedCache, SentNmt
-
-# a translator, and what is special about its configuration
-KINDS = ["concat", "tdnmt", "tdnmt bypass", "han", "han encoder", "han decoder", "san", "san live", "cadec"]
-ORDERED = ["concat", "tdnmt", "tdnmt bypass", "cadec"]  # those to which the order of the selected sentences matters
-WITH_TARGETS = ["han", "han decoder", "cadec"]  # those that read translations of the selected sentences too
-VARIANTS: dict[str, Any] = {
-    "bypass": {"tdnmt": TdnmtConfig(empty_context="bypass")},
-    "encoder": {"han": HanConfig(decoder=False)},
-    "decoder": {"han": HanConfig(encoder=False)},
-    "live": {"san": SanConfig(context_states="live_detached")},
-}
-
-# "all others" holds the rest, which tell more precisely what leaks: enough to ask of each model once
-OUTSIDERS = ["unselected", "beyond the scope", "later", "other documents", "all others"]
-LEAKS = [(kind, which) for kind in KINDS for which in OUTSIDERS if " " not in kind or which == "all others"]
-
-kinds = pytest.mark.parametrize("kind", KINDS)
-norms = pytest.mark.parametrize("norm", ["post", "pre"])
-
-V = 31
-SCOPE = 4
-
-# lengths of source and target, documents 0 | 1 2 | 3 .. 9 | 10 11 12; sentence 5 is an empty line
-LENGTHS = [
-    [(3, 4)],
-    [(2, 3), (4, 2)],
-    [(3, 2), (2, 4), (0, 1), (2, 3), (5, 3), (1, 2), (3, 3)],
-    [(3, 2), (3, 3), (2, 0)],
-]
-FIRSTS = [0, 1, 1, 3, 3, 3, 3, 3, 3, 3, 10, 10, 10]  # the first sentence of each one's document
-# sentence -> distances of what is selected: nothing, some side by side, some apart, everything
-SELECTED: dict[int, set[int]] = {
-    **{0: set(), 1: set(), 2: {1}},
-    **{3: set(), 4: set(), 5: {2}, 6: {1, 3}, 7: {1, 2, 3, 4}, 8: {2, 4}, 9: {3}},
-    **{10: set(), 11: {1}, 12: {1, 2}},
-}
-ALL = sorted(SELECTED)
-
-
-def small_model(kind: str, norm: str) -> SentNmt:
-    """In float64 and with every parameter random, so that nothing rests on a zero bias."""
-    name, _, variant = kind.partition(" ")
-    layers = 2 if name in ("concat", "tdnmt") else 1  # where context is read between the layers, or behind them all
-    config = ModelConfig(width=16, feed_forward=24, heads=4, encoder_layers=layers, decoder_layers=layers, scope=SCOPE)
-    settings = VARIANTS[variant] if variant else {}
-    torch.manual_seed(5)
-    model = build_translator(dataclasses.replace(config, kind=name, norm=norm, **settings), V, V).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-            elif "embedding" not in name:
-                parameter.mul_(2.0)
-    return model
-
-
-def small_store(changed: set[int] | None = None, sides: tuple[int, ...] = (0, 1)) -> TokenStore:
-    """The documents; in sentences of `changed` every word of the source (0) and the target (1) is another."""
-    rng = np.random.default_rng(3)
-    documents, number = [], 0
-    for lengths in LENGTHS:
-        pairs = []
-        for pair in lengths:
-            words = [rng.integers(7, V, length).tolist() for length in pair]
-            for side in sides if number in (changed or set()) else ():
-                words[side] = [7 + (word - 7 + 5) % (V - 7) for word in words[side]]
-            pairs.append((words[0], words[1]))
-            number += 1
-        documents.append(pairs)
-    return TokenStore.from_ids(documents)
-
-
-def packed(store: TokenStore) -> Batch:
-    """All sentences in one batch, several a row, and a last row with none."""
-    gatherer, shape = Gatherer(store, SCOPE), Shape(rows=7, source=11, target=12, context=25)
-    plans = plan_epoch(gatherer.lengths(), np.asarray(store.usable), shape, seed=3, epoch=0)
-    assert len(plans) == 1
-    return gatherer.gather(plans[0], shape)
-
-
-def one_per_row(store: TokenStore, sentences: list[int]) -> Batch:
-    return Gatherer(store, SCOPE).one_per_row(np.array(sentences))
-
-
-def selection_of(batch: Batch) -> Tensor:
-    rows = [[distance in SELECTED[s] for distance in range(1, SCOPE + 1)] for s in batch.sentences.tolist()]
-    return torch.tensor(rows)
-
-
-@torch.no_grad()
-def logits(model: SentNmt, batch: Batch, selection: Tensor | None) -> Tensor:
-    return model.output(model.decode(model.encode(batch, selection), batch))
-
-
-def by_sentence(batch: Batch, tensor: Tensor) -> dict[int, Tensor]:
-    """What belongs to each sentence of the store."""
-    return {s: tensor[batch.target.sentence == n] for n, s in enumerate(batch.sentences.tolist())}
-
-
-def translated(model: SentNmt, batch: Batch) -> dict[int, Tensor]:
-    return by_sentence(batch, logits(model, batch, selection_of(batch)))
+from dynctx.subwords import EOS, PAD, SEP
 
 
 def outsiders(which: str, sentence: int) -> set[int]:
@@ -331,79 +241,3 @@ def test_what_was_not_selected_gets_no_gradient(kind: str, norm: str) -> None:
         assert moved == {9, 14}  # states of context sentences are fixed
     else:
         assert moved == {9, 10, 14}  # the target, the selected sentence, the source
-
-
-# search
-
-
-@torch.no_grad()
-def full_logits(model: SentNmt, store: TokenStore, rows: list[int], histories: list[list[list[int]]]) -> Tensor:
-    """[R, beam, V] next-token logits of every history (BOS first), from the decoder that sees it whole."""
-    batch = one_per_row(store, rows)
-    memory = model.encode(batch, selection_of(batch))
-    found = []
-    for beam in range(len(histories[0])):
-        prefix = torch.tensor([beams[beam] for beams in histories])  # [R, T]
-        number, position = (torch.arange(size) for size in prefix.shape)
-        target = Packed(prefix, number[:, None].expand_as(prefix), position.expand_as(prefix))
-        states = model.decode(memory, dataclasses.replace(batch, prefix=prefix, target=target))
-        found.append(model.output(states[:, -1]))
-    return torch.stack(found, dim=1)
-
-
-@kinds
-@norms
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("fixed", [False, True])
-def test_search_step_by_step_equals_the_full_decoder(kind: str, norm: str, beam: int, fixed: bool) -> None:
-    """Empty, partial and full selections; arbitrary parents after each step; rows dropped and reordered. With a cache
-    of fixed room as on a GPU too, where nothing moves but when rows leave or it is enlarged."""
-    model, store = small_model(kind, norm), small_store()
-    rng = np.random.default_rng(beam)
-    rows = [7, 0, 4, 8, 2]
-    batch = one_per_row(store, rows)
-    with torch.no_grad():
-        memory = model.encode(batch, selection_of(batch))
-        cache = model.begin(memory, beam)
-        if fixed:
-            cache = FixedCache(beam, model.attend_to(memory, None), len(model.decoder_layers()), room=3)
-        histories, before = [[[BOS]] * beam for _ in rows], None
-        for step in range(8):
-            if step == cache.room:
-                cache.enlarge()
-            tokens = torch.tensor([[history[-1] for history in beams] for beams in histories])
-            found = model.step(cache, tokens)
-            assert torch.allclose(found, full_logits(model, store, rows, histories), atol=1e-10, rtol=0), step
-            if fixed:
-                places = [cache.ancestors.data_ptr(), *(grown.key.data_ptr() for grown in cache.grown)]
-                assert (places == before) is (step not in (0, 3, 5, 6)), step
-                before = places
-            if step in (2, 4):
-                kept = [3, 0, 4, 1] if step == 2 else [3, 0]
-                cache.keep(torch.tensor(kept))
-                rows, histories = [rows[k] for k in kept], [histories[k] for k in kept]
-            parents = rng.integers(0, beam, (len(rows), beam))
-            cache.descend(torch.from_numpy(parents))
-            histories = [
-                [[*beams[parent], int(rng.integers(7, V))] for parent in chosen]
-                for beams, chosen in zip(histories, parents.tolist())
-            ]
-    assert rows == [0, 8]  # kept [8, 7, 2, 0], then the last and the first of these
-
-
-@kinds
-@norms
-def test_a_search_with_nothing_selected(kind: str, norm: str) -> None:
-    model, batch = small_model(kind, norm), one_per_row(small_store(), [0, 4, 7])
-    with torch.no_grad():
-        memory = model.encode(batch, torch.zeros_like(batch.present))
-        first = model.step(model.begin(memory, 2), torch.full((3, 2), BOS))
-    expected = logits(model, batch, None)[:, :1].expand(-1, 2, -1)
-    assert torch.allclose(first, expected, atol=1e-10, rtol=0)
-
-
-@kinds
-def test_a_batch_without_candidates_is_refused(kind: str) -> None:
-    batch = Gatherer(small_store(), 0).one_per_row(np.array([4]))
-    with pytest.raises(DynctxError, match=r"reads context.*scope 0"):
-        small_model(kind, "post").encode(batch, None)

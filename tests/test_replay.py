@@ -1,7 +1,7 @@
 """Steps that are recorded once and replayed on a GPU say the same as steps that are made one by one.
 
 Without a GPU the recording itself cannot be tried; what it stands on (nothing moves, rooms are enlarged) is tested in
-test_leaks.py. `python tests/test_replay.py` runs this file on a machine without pytest.
+test_search_leaks.py. `python tests/test_replay.py` runs this file on a machine without pytest.
 """
 
 from __future__ import annotations
