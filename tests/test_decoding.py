@@ -14,13 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dynctx.batches import Gatherer
-from dynctx.config import DecodingConfig, ModelConfig
-from dynctx.corpus import TokenStore
-from dynctx.decoding import NEVER, BeamSearch, Hypothesis, batches_by_length, length_penalty, sample, translate
-from dynctx.selection.strategies import parse_selector
+from dynctx.decoding import NEVER, BeamSearch, Hypothesis, length_penalty, sample
 from dynctx.subwords import BOS, EOS, SPECIAL
-from dynctx.translators.sentence import SentNmt
+from dynctx.translators import sampling
 
 WORDS = [7, 8, 9]
 V = len(SPECIAL) + len(WORDS)
@@ -295,90 +291,19 @@ def test_a_generator_makes_samples_repeatable() -> None:
     assert draws[0] == draws[1] != draws[2]
 
 
-# whole corpora
+def test_when_rows_leave_does_not_change_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, limits = Trigrams.random(60, seed=6), torch.arange(60) % 30
+    found = []
+    for leaving in (0, 1000, None):  # nobody before the end, everybody at once, as it pays
+        if leaving is not None:
+            monkeypatch.setattr(sampling, "worth_leaving", lambda rows, on_gpu, few=leaving: few)
+        else:
+            monkeypatch.undo()
+        found.append(sample(model, model.begin(1), limits, 1.0, torch.Generator().manual_seed(3)))  # type: ignore[arg-type]
+    assert found[0] == found[1] == found[2]
+    assert max(len(hypothesis.ids) for hypothesis in found[0]) > 8  # past the first look at who has ended
 
 
-def test_batches_by_length_put_the_longest_first_and_keep_the_order_of_equals() -> None:
-    batches = batches_by_length(np.array([3, 1, 3, 2, 5]), 2)
-    assert [batch.tolist() for batch in batches] == [[4, 0], [2, 3], [1]]
-    assert batches_by_length(np.array([], dtype=np.int64), 2) == []
-
-
-def test_batches_of_one_width_are_sorted_by_context() -> None:
-    """Sources are padded to multiples of 8: 9 and 16 take the same room, 8 and less take less."""
-    lengths, context = np.array([9, 3, 16, 8, 10, 1]), np.array([5, 7, 1, 20, 30, 7])
-    assert [b.tolist() for b in batches_by_length(lengths, 2, context)] == [[4, 0], [2, 3], [1, 5]]
-
-
-@pytest.fixture(scope="module")
-def small_model() -> SentNmt:
-    torch.manual_seed(0)
-    config = ModelConfig(
-        kind="sentence",
-        width=16,
-        feed_forward=32,
-        heads=2,
-        encoder_layers=1,
-        decoder_layers=2,
-        tie_embeddings="none",
-    )
-    model = SentNmt(config, 24, 24)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2.5)  # far from uniform, so that sources differ in their translations
-        model.output.weight[EOS] *= 1.5
-    return model
-
-
-@pytest.fixture(scope="module")
-def gatherer() -> Gatherer:
-    rng = np.random.default_rng(0)
-    pairs: list[tuple[list[int], list[int]]] = [
-        (rng.integers(7, 24, length).tolist(), []) for length in rng.integers(0, 15, 40)
-    ]
-    return Gatherer(TokenStore.from_ids([pairs[:15], pairs[15:]]), 0)
-
-
-def decoded(model: SentNmt, gatherer: Gatherer, sentences: list[int], **options: Any) -> list[Hypothesis]:
-    config = DecodingConfig(max_extra=6, **options)
-    return translate(model, gatherer, np.array(sentences, np.int64), config, parse_selector("none", 1))
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_batch_size_cannot_matter(beam: int, small_model: SentNmt, gatherer: Gatherer) -> None:
-    order = np.random.default_rng(1).permutation(40).tolist()
-    limits = [len(gatherer.store.source_ids(k)) - 1 + 6 for k in order]
-    expected = [decoded(small_model, gatherer, [k], beam=beam, batch_sentences=1)[0] for k in order]
-    lengths = [len(hypothesis.ids) for hypothesis in expected]
-    # not a model that always says the same, nor one that never ends by itself
-    assert len({tuple(hypothesis.ids) for hypothesis in expected}) > 20
-    assert sum(length < limit for length, limit in zip(lengths, limits)) > 5
-    assert max(lengths) > 5
-    assert all(length <= limit for length, limit in zip(lengths, limits))
-    for size in (1, 2, 7, 64):
-        found = decoded(small_model, gatherer, order, beam=beam, batch_sentences=size)
-        assert [h.ids for h in found] == [h.ids for h in expected]
-        scores = [h.log_probability for h in found]
-        assert scores == pytest.approx([h.log_probability for h in expected], abs=1e-3)
-
-
-def test_translation_reports_its_progress_and_leaves_the_model_in_use(small_model: SentNmt, gatherer: Gatherer) -> None:
-    small_model.train()
-    counts: list[int] = []
-    config = DecodingConfig(beam=1, max_extra=1, batch_sentences=15)
-    translate(small_model, gatherer, np.arange(40), config, parse_selector("none", 1), counts.append)
-    assert counts == [15, 15, 10]
-    assert not small_model.training
-
-
-def test_nothing_to_translate(small_model: SentNmt, gatherer: Gatherer) -> None:
-    assert decoded(small_model, gatherer, []) == []
-
-
-def test_sampling_is_reached_by_the_config(small_model: SentNmt, gatherer: Gatherer) -> None:
-    torch.manual_seed(1)
-    first, second = (decoded(small_model, gatherer, list(range(40)), sampling=True) for _ in range(2))
-    greedy = decoded(small_model, gatherer, list(range(40)), beam=1)
-    assert first != second
-    cold = decoded(small_model, gatherer, list(range(40)), sampling=True, temperature=1e-5)
-    assert [h.ids for h in cold] == [h.ids for h in greedy]
+def test_few_rows_are_worth_leaving() -> None:
+    assert [sampling.worth_leaving(rows, on_gpu=False) for rows in (2000, 7, 1)] == [1000, 3, 0]
+    assert [sampling.worth_leaving(rows, on_gpu=True) for rows in (2000, 1024, 1023)] == [500, 256, 0]

@@ -139,7 +139,7 @@ class FixedCache(Cache):
 
 def first_room(hypotheses: int) -> int:
     """Steps to make room for at once: each enlargement is recorded anew, but every step reads all the room there is."""
-    return 128 if hypotheses <= 512 else 64 if hypotheses <= 1024 else 32
+    return 128 if hypotheses <= 1024 else 64 if hypotheses <= 4096 else 32
 
 
 class SentNmt(nn.Module):
