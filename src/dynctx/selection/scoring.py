@@ -9,6 +9,7 @@ chunks, so that the logits of a batch never exist at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,6 +117,19 @@ def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) 
             yield part, plan, replace(shape, rows=round_rows(min(shape.rows, last - first), shape.rows))
 
 
+@contextmanager
+def fine_enough(kind: str) -> Iterator[None]:
+    """float32; where layers ran in bfloat16, a GPU may round factors to ten bits and sum up in float32, in a tenth of
+    the time: a logit of 10 is then known to a thousandth or so."""
+    rough = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = rough or torch.is_autocast_enabled(kind)
+    try:
+        with torch.autocast(kind, enabled=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = rough
+
+
 def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Tensor:
     """[2, n] log-probability and cost (eq. 4) of each sentence of the batch, summed over its target."""
     states = model.decode(model.encode(batch, selection), batch)  # [R, T, d]
@@ -127,7 +141,7 @@ def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Ten
     for first in range(0, len(states), rows):
         part = slice(first, first + rows)
         # in full precision, whatever the layers ran in: in bfloat16 a logit of 10 is known to 0.03 only
-        with torch.autocast(states.device.type, enabled=False):
+        with fine_enough(states.device.type):
             logits = model.output(states[part].to(weight.dtype))
         if rewards:
             true, cost = likelihoods_and_costs(logits, ids[part])
