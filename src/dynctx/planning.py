@@ -59,20 +59,18 @@ def choose_shape(
     row_length: int = 0,
     multiple: int = 8,
     most: Ints | None = None,
-    slack: float = 1.0,
 ) -> Shape:
     """The one shape of a run: rows wide enough for the longest sentence, sides in proportion to the corpus.
 
     `batch_tokens` counts every position of a batch: source, target and context. most: lengths that sentences may also
-    come to have, where their context changes from epoch to epoch. slack: so much more than in proportion for source and
-    context, where rows are filled in order: the target, which the softmax makes dear, should be what fills first.
+    come to have, where their context changes from epoch to epoch.
     """
     kept = lengths[:, usable]
     if kept.shape[1] == 0:
         raise DynctxError("no sentence pair of the training data is fit for training (see the data card)")
     longest, mean = (kept if most is None else most[:, usable]).max(1), kept.mean(1)
     target = max(round_up(longest[1], multiple), row_length or min(128, round_up(int(longest[1]) * 4, multiple)))
-    widths = [round_up(max(longest[k], slack * target * mean[k] / mean[1]), multiple) for k in (0, 2)]
+    widths = [round_up(max(longest[k], target * mean[k] / mean[1]), multiple) for k in (0, 2)]
     rows = max(1, batch_tokens // (target + sum(widths)))
     return Shape(rows, widths[0], target, widths[1])
 

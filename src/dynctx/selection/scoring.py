@@ -21,7 +21,7 @@ from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
-from dynctx.packing import fill_rows
+from dynctx.packing import pack
 from dynctx.planning import Plan, Shape, choose_shape, round_rows
 from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.translators.sentence import SentNmt
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 BATCH_TOKENS = {"cpu": 2**13, "cuda": 2**16}  # positions of a batch: source, context and target
-SHORTEST_CLASS = 64  # the longest side of the pairs in the first class of lengths; each further class doubles it
+SHORTEST_CLASS = 256  # the longest side of the pairs in the first class of lengths; each further class doubles it
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,17 @@ def sums(
 def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) -> Iterator[tuple[Ints, Plan, Shape]]:
     """Batches of a few fixed shapes, the longest first: which pairs, and how they lie.
 
-    A class holds pairs whose longest side is at most 64, 128, 256, ... pieces. Inside a class they are shuffled, since
-    sides that grow at different rates would leave rows half empty if they were sorted, and laid out in that order:
-    choosing what goes with what, as training does, would take longer than it saves.
+    A class holds pairs whose longest side is at most 256, 512, 1024, ... pieces. Inside a class they are shuffled,
+    since among pairs of one length there are none that would fill up a row.
     """
     longest = lengths.max(axis=0)
     classes = np.maximum(0, np.ceil(np.log2(np.maximum(longest, 1) / SHORTEST_CLASS))).astype(np.int64)
     for number in sorted(set(classes.tolist()), reverse=True):
         members = np.random.default_rng(number).permutation(np.flatnonzero(classes == number))
+        shape = choose_shape(lengths[:, members], np.ones(len(members), np.bool_), batch_tokens)
+        order, row, offsets = pack(lengths[:, members], np.array([shape.source, shape.target, shape.context]))
+        members = members[order]
         laid = lengths[:, members]
-        shape = choose_shape(laid, np.ones(len(members), np.bool_), batch_tokens, slack=1.1)
-        row, offsets = fill_rows(laid, np.array([shape.source, shape.target, shape.context]))
         last = int(row[-1]) + 1
         for first in range(0, last, shape.rows):
             a, b = np.searchsorted(row, [first, first + shape.rows])
