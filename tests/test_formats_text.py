@@ -227,6 +227,10 @@ def test_files_that_are_not_there(files: Files) -> None:
         ("see http://a.b/c now", "see http://a.b/c now", "X http://a.b/c"),
         ("http://a.b/c看这个", "看这个", "http://a.b/c X"),  # no space ends the address
         ("看这个http://a.b/c", "看这个", "X http://a.b/c"),
+        ("给help.me@example.co.uk写信", "给help.me@example.co.uk写信", "X help.me@example.co.uk"),
+        ("写信给 a-b+c@d.org。", "写信给 a-b+c@d.org。", "X a-b+c@d.org"),
+        ("see a@b.org", "see", "X a@b.org"),
+        ("meet @ home, @all", "meet @ home, @all", "X"),  # no address
         ("%s sees", "%s sees", "X %s"),  # what a placeholder stands for belongs to the sentence
     ],
 )
@@ -255,3 +259,21 @@ def test_another_encoding(files: Files) -> None:
     )
     wide = files.open("a.txt", "\ufeff你好\n".encode("utf-16-le"), encoding="gb18030")  # it says itself what it is
     assert wide.filled(wide.documents, unexpected) == "\ufeff你好\n".encode("utf-16-le")
+
+
+def test_an_encoding_that_is_not_the_files(files: Files) -> None:
+    files.open("a.txt", "你好\n".encode("gb18030"), encoding="gb18030")
+    files.open("a.txt", "hello\n", encoding="gb18030")
+    files.open("a.txt", "\ufeff你好\n".encode("utf-16-le"), encoding="gb18030")
+    assert files.warnings == []
+    files.open("a.txt", "你好\n", encoding="gb18030")
+    (said,) = files.warnings
+    assert said.endswith("a.txt: looks like UTF-8, but is read as gb18030; leave out --encoding if this is wrong")
+
+
+def test_what_is_no_text(files: Files) -> None:
+    """A picture is not told to be in another encoding; UTF-16 that does not say so can be."""
+    said = files.refused("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert said.startswith("a.png:3: no text: it holds a NUL byte, as pictures and programs do")
+    assert "--encoding utf-16-le" in files.refused("a.txt", "One\n".encode("utf-16-le"))
+    assert sentences(files.open("a.txt", "One\n".encode("utf-16-le"), encoding="utf-16-le")) == [["One"]]

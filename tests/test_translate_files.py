@@ -360,6 +360,23 @@ def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[li
     assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
 
 
+def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    files = {"a.txt": "one\n", "b.txt": "two\n"}
+    a, b = (put(tmp_path, files) / name for name in files)
+    (tmp_path / "link").symlink_to(a)
+    for place in (a, tmp_path / "link"):
+        assert refused(run(a, "--explain", place)) == f"{a}: would be overwritten; write to another place"
+        assert refused(run(a, "-o", place, command="select")) == f"{a}: would be overwritten; write to another place"
+    assert f"{b}: would be overwritten" in refused(run(a, b, "-o", tmp_path / "out", "--explain", b))
+    said = refused(run(a, "-o", tmp_path / "c.txt", "--explain", tmp_path / "c.txt"))
+    assert said == f"{tmp_path}/c.txt: is both the translation and its explanation; name two files"
+    (tmp_path / "folder").mkdir()
+    for arguments in (["--explain", tmp_path / "folder"], ["-o", tmp_path / "folder"]):
+        said = refused(run(a, *arguments, command="select" if "-o" in arguments else "translate"))
+        assert said == f"{tmp_path}/folder: cannot be written: it is a folder; name a file in it"
+    assert swap == [] and held(tmp_path) == {**files, "link": "one\n"}
+
+
 # the default model
 
 

@@ -32,11 +32,10 @@ class Sections(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         named = {name for names in SECTIONS.values() for name in names}
         sections = SECTIONS | {"More": [name for name in self.commands if name not in named]}
-        width = formatter.width - max(map(len, self.commands)) - 6
         for title, names in sections.items():
             if names:
                 with formatter.section(title):
-                    formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                    formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=200)) for name in names])
 
 
 app = typer.Typer(
