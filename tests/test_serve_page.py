@@ -277,6 +277,17 @@ def test_paragraphs_are_split_and_put_together_again(page: Any, model: Model) ->
     translate(page, text, 2)
 
 
+def test_addresses_that_a_translation_has_lost_are_put_at_its_end(page: Any, model: Model) -> None:
+    sentences = ["see http://a.b/c?d, or www.e.f!", "it rains", "ask g.h@i-j.org today"]
+    translate(page, "\n".join(sentences), 3)
+    first, second, third = texts(direct(model, sentences))
+    assert "http://a.b/c?d" not in first and "g.h@i-j.org" not in third  # a tiny model copies nothing
+    page.click("#copy")
+    until(page, "document.getElementById('status').textContent === 'Copied.'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"{first} http://a.b/c?d www.e.f\n{second}\n{third} g.h@i-j.org"
+
+
 SRT = """1
 00:00:01,000 --> 00:00:02,500
 <i>the cat

@@ -416,7 +416,8 @@ async function begin() {
   listen();
   try {
     const model = state.model = await client.describe();
-    $("languages").textContent = `${model.source.name} to ${model.target.name}, ${model.kind}, ${model.selector}`;
+    $("languages").textContent = `${model.source.name} to ${model.target.name}`;
+    $("languages").title = `model: ${model.kind}; context: ${model.selector}`;
     $("key-field").hidden = !model.key_required;
     $("example").hidden = !(model.source.code in EXAMPLES);
     $("result").style.setProperty("--strip", `${model.scope * 1.7 + 3}rem`);
