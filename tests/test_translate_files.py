@@ -106,11 +106,11 @@ def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     source = put(
         tmp_path / "in",
         {"a.md": "# One\n", "sub/b.srt": SRT, "sub/c.jsonl": '{"id": "x", "sentences": ["two"], "k": 1}\n'}
-        | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n"},
+        | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n", "empty.txt": ""},
     )
     ended = run(source, "-o", source / "out", "-q")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == f"dynctx: {source}: 1 files of other formats are left out\n"
+    assert ended.err == f"dynctx: {source}: 2 files left out, empty or of another format\n"
     assert held(source / "out") == {
         "a.md": "# oNE\n",
         "sub/b.srt": SRT.replace("the cat", "THE CAT").replace("the dog", "THE DOG"),

@@ -221,20 +221,20 @@ def check_explain(explain: Path | None, jobs: Sequence[Job]) -> None:
 
 
 def folder_jobs(folder: Path, output: Path) -> list[Job]:
-    """Files of a known format, in all folders below, except hidden ones and what is in the output already."""
+    """Files of a known format, in all folders below, except hidden and empty ones and what is in the output already."""
     found, left = [], 0
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not path.is_file() or hidden or path.resolve().is_relative_to(output.resolve()):
             continue
-        if split_suffixes(path)[0] in SUFFIXES:
+        if split_suffixes(path)[0] in SUFFIXES and path.stat().st_size:
             found.append(Job(str(path), output / path.relative_to(folder)))
         else:
             left += 1
     if not found:
         raise DynctxError(f"{at(folder)}: holds no file to translate ({' '.join(SUFFIXES)})")
     if left:
-        warn(f"{folder}: {left} files of other formats are left out")
+        warn(f"{folder}: {counted(left, 'file')} left out, empty or of another format")
     return found
 
 
