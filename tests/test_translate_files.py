@@ -360,6 +360,16 @@ def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[li
     assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
 
 
+def test_a_dash_is_standard_output(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(put(tmp_path, {"a.txt": "one\n"}))
+    assert run("a.txt", "-o", "-") == run("a.txt") == Ended(0, "ONE\n", "")
+    assert run("a.txt", "-o", "-", command="select") == run("a.txt", command="select")
+    assert refused(run("a.txt", "--explain", "-")).startswith("--explain needs the name of a file")
+    assert held(tmp_path) == {"a.txt": "one\n"}
+
+
 def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     files = {"a.txt": "one\n", "b.txt": "two\n"}
     a, b = (put(tmp_path, files) / name for name in files)

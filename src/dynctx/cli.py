@@ -191,7 +191,7 @@ def translate(
     model: ModelFolder = None,
     output: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--output", "-o", help="A file, or a folder (FOLDER/, or for several); default: standard output."),
+        typer.Option("--output", "-o", help="A file, or a folder (FOLDER/, or for several); default, and -: stdout."),
     ] = None,
     beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
     batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
@@ -220,7 +220,7 @@ def translate(
     translate_files(
         files,
         model,
-        Path(output) if output is not None else None,
+        Path(output) if output is not None and output != "-" else None,
         into_folder=output is not None and output.endswith(("/", os.sep)),
         beam=beam,
         batch=batch,
@@ -260,7 +260,7 @@ def select(
     select_context(
         files,
         model,
-        output,
+        output if output != Path("-") else None,
         selector,
         device,
         format=format,

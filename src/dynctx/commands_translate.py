@@ -214,6 +214,8 @@ def spared(job: Job) -> Job:
 
 def check_explain(explain: Path | None, jobs: Sequence[Job]) -> None:
     """What explains the translations writes over nothing that is read or written here."""
+    if explain == Path("-"):
+        raise DynctxError("--explain needs the name of a file; `dynctx select` shows the context on standard output")
     for job in jobs:
         spared(Job(job.path, explain))
         if explain is not None and job.output is not None and job.output.resolve() == explain.resolve():
