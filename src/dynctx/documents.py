@@ -19,6 +19,9 @@ from dynctx.files import StrPath, atomic_write, display_name, read_lines, split_
 
 FORMATS = ("auto", "blank", "docids", "d", "tsv", "jsonl", "xml", "tags")
 
+# Files for people, which `dynctx translate` takes apart: as a corpus their timings and tags would be sentences.
+MARKED = (".srt", ".vtt", ".md", ".markdown", ".html", ".htm", ".xlf", ".xliff", ".tmx", ".po", ".pot")
+
 # Detection looks no further: headers of talks and news files are a dozen lines.
 HEAD_LINES = 100
 
@@ -155,6 +158,12 @@ def _parse(file: TextFile, borderless: bool) -> Iterator[Block]:
     if file.format not in FORMATS:
         near = formats.did_you_mean(file.format, FORMATS)
         raise DynctxError(f"{_at(file)}: unknown format {file.format!r}; {near}")
+    suffix = split_suffixes(file.path)[0]
+    if file.format == "auto" and file.docids is None and suffix in MARKED:
+        raise DynctxError(
+            f"{_at(file)}: sentences to learn from or to score are not read from {suffix}, whose markup would be "
+            "taken for text; write one sentence a line, or JSON lines (`dynctx translate` can: -o NAME.jsonl)"
+        )
     lines = read_lines(file.path)
     format = file.format
     if format == "auto" and file.docids is not None:
