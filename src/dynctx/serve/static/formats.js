@@ -2,6 +2,8 @@
 
 const TIMING = /^\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+/;
 const MARKED = /\.(srt|vtt|html?)$/i; // what the service reads
+// what as plain text would have its markup translated
+export const UNREAD = /\.(md|markdown|xlf|xliff|tmx|po|pot|jsonl|tsv|xml|ass|ssa|tex|rst|rtf|docx|odt|epub|pdf)$/i;
 const NO_SPACES = ["zh", "ja"]; // languages that put none between sentences
 // addresses of pages and of mail, as in formats/placeholders.py
 const NOT_IN_ADDRESS = "\\s<>\"'(){}\\u3000-\\u30ff\\u3400-\\u9fff\\uff00-\\uffef";
@@ -10,6 +12,15 @@ const ADDRESS = new RegExp(
     "|[a-zA-Z0-9][a-zA-Z0-9._%+-]{0,63}@[a-zA-Z0-9][a-zA-Z0-9-]*(?:\\.[a-zA-Z0-9-]+)*\\.[a-zA-Z]{2,}",
   "g",
 );
+
+// UTF-8, and UTF-16 that says so; an error for anything else.
+export function decode(buffer) {
+  const [first, second] = new Uint8Array(buffer, 0, Math.min(2, buffer.byteLength));
+  const wide = { 65534: "utf-16le", 65279: "utf-16be" }[second === undefined ? 0 : first * 256 + second];
+  const text = new TextDecoder(wide || "utf-8", { fatal: true }).decode(buffer);
+  if (text.includes("\0")) throw new TypeError("no text");
+  return text;
+}
 
 // The name of a file that is to be read by the service; nothing for plain text.
 export function markedName(text, name) {
