@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -358,6 +359,20 @@ def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[li
     (tmp_path / "link.txt").symlink_to(tmp_path / "file" / "b.txt")
     assert "cannot be written" in refused(run(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
     assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
+
+
+def test_a_protected_file_is_not_replaced(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(tmp_path, {"a.txt": "one\n", "done.txt": "mine\n"})
+    (tmp_path / "done.txt").chmod(0o444)
+    # to root everything may be written: as others see it
+    may = {os.R_OK: 0o400, os.W_OK: 0o200}
+    monkeypatch.setattr(commands_translate.os, "access", lambda path, how: bool(os.stat(path).st_mode & may[how]))
+    for option in ("-o", "--explain"):
+        said = refused(run(tmp_path / "a.txt", option, tmp_path / "done.txt"))
+        assert said.startswith(f"{tmp_path}/done.txt: cannot be written: it is protected")
+    assert swap == [] and (tmp_path / "done.txt").read_text() == "mine\n"
 
 
 def test_a_dash_is_standard_output(

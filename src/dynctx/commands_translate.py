@@ -257,6 +257,8 @@ def check_place(place: Path | None) -> None:
         return
     if place.is_dir():
         raise DynctxError(f"{at(place)}: cannot be written: it is a folder; name a file in it")
+    if place.is_file() and not os.access(place, os.W_OK):  # a rename would replace it all the same
+        raise DynctxError(f"{at(place)}: cannot be written: it is protected (chmod +w, or write elsewhere)")
     above = next(folder for folder in place.resolve().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
