@@ -34,7 +34,6 @@ def main() -> None:
         save(page, "page-dark.png")
         page = translated(browser, url, document, "light", 390, 844)
         row(page, line).locator(".source").click()
-        page.evaluate("scrollTo(0, document.body.scrollHeight * 0.42)")
         save(page, "page-small.png")
         browser.close()
 

@@ -69,6 +69,12 @@ def test_the_version(run: Run) -> None:
     assert run("--version") == Ended(0, f"dynctx {dynctx.__version__}\n", "")
 
 
+def test_help_is_in_whole_sentences(run: Run) -> None:
+    shown = " ".join(run("--help").out.split())
+    assert "only the text in them changes." in shown  # more than a line
+    assert ".. " not in shown.split("Translating:")[1]
+
+
 def test_every_command_has_help(run: Run) -> None:
     for command in ("prepare", "train", "translate", "evaluate", "test", "info", "bench"):
         ended = run(command, "--help")

@@ -47,6 +47,16 @@ def test_surrounding_space_goes_and_inner_space_stays(put):
     assert read(put("a.zh", "\u3000你 好\xa0 吗\u3000\n")) == [("1", ["你 好\xa0 吗"])]
 
 
+@pytest.mark.parametrize("name", ["a.srt", "a.vtt.gz", "a.md", "a.html", "a.xlf", "a.tmx", "a.po"])
+def test_files_with_markup_are_no_corpus(put, name):
+    """Scores of subtitles would be those of their timings."""
+    path = put(name, "1\n00:00:01,000 --> 00:00:02,000\nOne.\n" if name == "a.srt" else "One.\n")
+    suffix = "." + name.split(".")[1]
+    assert f"are not read from {suffix}, whose markup would be taken for text" in message(read, path)
+    if not name.endswith(".gz"):
+        assert read(path, "blank")[0][1][-1] == "One."  # if that is what is meant
+
+
 def test_reading_is_lazy(put):
     """The second document is not looked at before the first is handed over."""
     documents = read_documents(put("a.en", b"One.\n" * 200 + b"\n" + b"Two.\n" * 9000 + b"\xff\n"))

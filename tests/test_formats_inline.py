@@ -110,6 +110,11 @@ def test_line_breaks_between_sentences() -> None:
         # and translated from it, a pair is around words, not around the space beside them
         (["如果不行，", B, "给我们写信", B_END, "。"], "If not, write to us.", "If not, <b>write to us</b>."),
         (["我们", EM, "两天", EM_END, "之内回答"], "We answer in two days", "We <i>answer</i> in two days"),
+        # a contraction is one word, and a full stop is no beginning
+        (["她很", B, "可爱", B_END, "。"], "She's cute.", "She's <b>cute</b>."),
+        (["他们", B, "很可爱", B_END, "。"], "They\u2019re cute.", "<b>They\u2019re cute</b>."),
+        (["你来了 ", EM, "太好了", EM_END], "You're here. Great.", "You're here. <i>Great.</i>"),
+        (["der ", B, "Mann", B_END, " ist da"], "l'homme est là", "l'<b>homme</b> est là"),
         # nothing is lost where there is no text
         (["one ", B, "two", B_END, X, " six"], "", "<b></b><x/>"),
     ],

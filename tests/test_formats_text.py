@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from format_helpers import Files, replaced, sentences, shouted, swapped, transla
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dynctx.documents import Document
+from dynctx.documents import Document, read_documents
+from dynctx.errors import DynctxError
 from dynctx.formats import FORMATS, plain
 
 pytest_plugins = ("format_fixtures",)
@@ -95,7 +97,26 @@ def test_json_lines_of_sentences(files: Files) -> None:
     assert shouted(corpus).lower() == lines.lower()
     # to anything else they are written as text
     assert unchanged(files.open("a.jsonl", lines, column="text")) == "One\nTwo\n\nThree\n"
-    assert "which column is the text? Name it with column: text or n" in files.refused("a.jsonl", lines)
+    assert files.refused("a.jsonl", lines) == (
+        "a.jsonl:1: which column is the text? text or n? Name it: --column, or in a config column"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"text": "One"}\n\n{"text": "Two"}\n'),
+        ("a.jsonl", '{"id": 1, "text": "One"}\n{"id": 2, "text": "Two"}\n'),
+        ("a.tsv", "id\ttext\n1\tOne\n2\tTwo\n"),
+    ],
+)
+def test_lines_without_document_ids_are_one_document(files: Files, name: str, content: str) -> None:
+    """As a text without blank lines is one; of a corpus to learn from they are refused."""
+    found = files.open(name, content, output_suffix=Path(name).suffix)
+    assert [(d.id, d.sentences) for d in found.documents] == [("1", ("One", "Two"))]
+    assert shouted(found) == content.replace("One", "oNE").replace("Two", "tWO")
+    with pytest.raises(DynctxError, match="nothing tells the documents apart"):
+        list(read_documents(files.folder / name))
 
 
 def test_tsv_keeps_its_shape(files: Files) -> None:
@@ -141,6 +162,8 @@ def test_any_json_lines_come_back_as_they_were(files: Files, lines: list[Any]) -
     [
         ('{"id": "a", "sentences": ["x"]}\n{"id": ', "a.jsonl:2: not JSON"),
         ('{"id": "a", "sentences": [1]}\n', "a.jsonl:1: 'sentences' holds '1'; it must be a string"),
+        ('{"id": "a"}\n', "a.jsonl:1: no column can be the text (there are: id)"),
+        ("{}\n", "a.jsonl:1: no column can be the text (there are none)"),
         ("", "a.jsonl: holds no sentence"),
     ],
 )
@@ -204,6 +227,10 @@ def test_files_that_are_not_there(files: Files) -> None:
         ("see http://a.b/c now", "see http://a.b/c now", "X http://a.b/c"),
         ("http://a.b/c看这个", "看这个", "http://a.b/c X"),  # no space ends the address
         ("看这个http://a.b/c", "看这个", "X http://a.b/c"),
+        ("给help.me@example.co.uk写信", "给help.me@example.co.uk写信", "X help.me@example.co.uk"),
+        ("写信给 a-b+c@d.org。", "写信给 a-b+c@d.org。", "X a-b+c@d.org"),
+        ("see a@b.org", "see", "X a@b.org"),
+        ("meet @ home, @all", "meet @ home, @all", "X"),  # no address
         ("%s sees", "%s sees", "X %s"),  # what a placeholder stands for belongs to the sentence
     ],
 )
@@ -232,3 +259,21 @@ def test_another_encoding(files: Files) -> None:
     )
     wide = files.open("a.txt", "\ufeff你好\n".encode("utf-16-le"), encoding="gb18030")  # it says itself what it is
     assert wide.filled(wide.documents, unexpected) == "\ufeff你好\n".encode("utf-16-le")
+
+
+def test_an_encoding_that_is_not_the_files(files: Files) -> None:
+    files.open("a.txt", "你好\n".encode("gb18030"), encoding="gb18030")
+    files.open("a.txt", "hello\n", encoding="gb18030")
+    files.open("a.txt", "\ufeff你好\n".encode("utf-16-le"), encoding="gb18030")
+    assert files.warnings == []
+    files.open("a.txt", "你好\n", encoding="gb18030")
+    (said,) = files.warnings
+    assert said.endswith("a.txt: looks like UTF-8, but is read as gb18030; leave out --encoding if this is wrong")
+
+
+def test_what_is_no_text(files: Files) -> None:
+    """A picture is not told to be in another encoding; UTF-16 that does not say so can be."""
+    said = files.refused("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    assert said.startswith("a.png:3: no text: it holds a NUL byte, as pictures and programs do")
+    assert "--encoding utf-16-le" in files.refused("a.txt", "One\n".encode("utf-16-le"))
+    assert sentences(files.open("a.txt", "One\n".encode("utf-16-le"), encoding="utf-16-le")) == [["One"]]

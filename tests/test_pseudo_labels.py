@@ -252,6 +252,24 @@ def test_labels_of_another_kind_are_not_mixed(judge: Model) -> None:
     assert contents(folder) == before
 
 
+def test_a_judge_that_was_trained_again_is_another(judge: Model) -> None:
+    folder = made(judge)
+    said: list[str] = []
+    with torch.no_grad():
+        label(judge.config, judge, 0, 1, said.append, lambda: None)
+    assert said == [f"train: judged already, in {folder}", f"dev: judged already, in {folder}"]
+    before = contents(folder)
+    with torch.no_grad():
+        next(judge.translator.parameters())[0, 0] += 0.5
+    with pytest.raises(DynctxError, match=r"weights was '\w+', is '\w+'\); use another folder"):
+        made(judge)
+    assert contents(folder) == before
+    about = json.loads((folder / "about.json").read_text())
+    del about["weights"]  # as labels made earlier have it
+    (folder / "about.json").write_text(json.dumps(about))
+    made(judge)
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"nothing like it"])
 def test_a_damaged_file_is_named(judge: Model, damage: bytes) -> None:
     place = made(judge) / "train.npy"

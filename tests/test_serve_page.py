@@ -277,6 +277,17 @@ def test_paragraphs_are_split_and_put_together_again(page: Any, model: Model) ->
     translate(page, text, 2)
 
 
+def test_addresses_that_a_translation_has_lost_are_put_at_its_end(page: Any, model: Model) -> None:
+    sentences = ["see http://a.b/c?d, or www.e.f!", "it rains", "ask g.h@i-j.org today"]
+    translate(page, "\n".join(sentences), 3)
+    first, second, third = texts(direct(model, sentences))
+    assert "http://a.b/c?d" not in first and "g.h@i-j.org" not in third  # a tiny model copies nothing
+    page.click("#copy")
+    until(page, "document.getElementById('status').textContent === 'Copied.'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"{first} http://a.b/c?d www.e.f\n{second}\n{third} g.h@i-j.org"
+
+
 SRT = """1
 00:00:01,000 --> 00:00:02,500
 <i>the cat
@@ -345,10 +356,23 @@ def test_a_broken_file_of_subtitles(page: Any) -> None:
 
 
 def test_a_file_that_is_no_text(page: Any, tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_bytes(b"\xff\xfe\x00")
-    page.set_input_files("#file", tmp_path / "x.txt")
-    page.wait_for_selector("#problem:visible")
-    assert page.inner_text("#problem") == "x.txt is not a text in UTF-8."
+    said = " is not a text in UTF-8. Save it as UTF-8, or use dynctx translate --encoding."
+    for name, data in {"x.txt": b"\xff\xfe\x00", "y.txt": b"a\0b", "z.srt": "你好".encode("gb18030")}.items():
+        (tmp_path / name).write_bytes(data)
+        page.set_input_files("#file", tmp_path / name)
+        until(page, "said => document.getElementById('problem').textContent === said", name + said)
+    (tmp_path / "a.md").write_text("# the cat\n")
+    page.set_input_files("#file", tmp_path / "a.md")
+    until(page, "document.getElementById('problem').textContent.startsWith('a.md is not read by this page')")
+    assert page.input_value("#text") == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_text_that_says_its_encoding(page: Any, tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffthe cat sat".encode(encoding))
+    page.set_input_files("#file", tmp_path / "a.txt")
+    done(page, 1)
+    assert cells(page, "source") == ["the cat sat"]
     (tmp_path / "y.txt").write_text("the cat sat", encoding="utf-8")
     page.set_input_files("#file", tmp_path / "y.txt")
     done(page, 1)

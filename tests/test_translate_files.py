@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,11 +107,11 @@ def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     source = put(
         tmp_path / "in",
         {"a.md": "# One\n", "sub/b.srt": SRT, "sub/c.jsonl": '{"id": "x", "sentences": ["two"], "k": 1}\n'}
-        | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n"},
+        | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n", "empty.txt": ""},
     )
     ended = run(source, "-o", source / "out", "-q")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == f"dynctx: {source}: 1 files of other formats are left out\n"
+    assert ended.err == f"dynctx: {source}: 2 files left out, empty or of another format\n"
     assert held(source / "out") == {
         "a.md": "# oNE\n",
         "sub/b.srt": SRT.replace("the cat", "THE CAT").replace("the dog", "THE DOG"),
@@ -358,6 +359,47 @@ def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[li
     (tmp_path / "link.txt").symlink_to(tmp_path / "file" / "b.txt")
     assert "cannot be written" in refused(run(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
     assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
+
+
+def test_a_protected_file_is_not_replaced(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put(tmp_path, {"a.txt": "one\n", "done.txt": "mine\n"})
+    (tmp_path / "done.txt").chmod(0o444)
+    # to root everything may be written: as others see it
+    may = {os.R_OK: 0o400, os.W_OK: 0o200}
+    monkeypatch.setattr(commands_translate.os, "access", lambda path, how: bool(os.stat(path).st_mode & may[how]))
+    for option in ("-o", "--explain"):
+        said = refused(run(tmp_path / "a.txt", option, tmp_path / "done.txt"))
+        assert said.startswith(f"{tmp_path}/done.txt: cannot be written: it is protected")
+    assert swap == [] and (tmp_path / "done.txt").read_text() == "mine\n"
+
+
+def test_a_dash_is_standard_output(
+    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(put(tmp_path, {"a.txt": "one\n"}))
+    assert run("a.txt", "-o", "-") == run("a.txt") == Ended(0, "ONE\n", "")
+    assert run("a.txt", "-o", "-", command="select") == run("a.txt", command="select")
+    assert refused(run("a.txt", "--explain", "-")).startswith("--explain needs the name of a file")
+    assert held(tmp_path) == {"a.txt": "one\n"}
+
+
+def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+    files = {"a.txt": "one\n", "b.txt": "two\n"}
+    a, b = (put(tmp_path, files) / name for name in files)
+    (tmp_path / "link").symlink_to(a)
+    for place in (a, tmp_path / "link"):
+        assert refused(run(a, "--explain", place)) == f"{a}: would be overwritten; write to another place"
+        assert refused(run(a, "-o", place, command="select")) == f"{a}: would be overwritten; write to another place"
+    assert f"{b}: would be overwritten" in refused(run(a, b, "-o", tmp_path / "out", "--explain", b))
+    said = refused(run(a, "-o", tmp_path / "c.txt", "--explain", tmp_path / "c.txt"))
+    assert said == f"{tmp_path}/c.txt: is both the translation and its explanation; name two files"
+    (tmp_path / "folder").mkdir()
+    for arguments in (["--explain", tmp_path / "folder"], ["-o", tmp_path / "folder"]):
+        said = refused(run(a, *arguments, command="select" if "-o" in arguments else "translate"))
+        assert said == f"{tmp_path}/folder: cannot be written: it is a folder; name a file in it"
+    assert swap == [] and held(tmp_path) == {**files, "link": "one\n"}
 
 
 # the default model

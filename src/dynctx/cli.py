@@ -32,11 +32,10 @@ class Sections(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         named = {name for names in SECTIONS.values() for name in names}
         sections = SECTIONS | {"More": [name for name in self.commands if name not in named]}
-        width = formatter.width - max(map(len, self.commands)) - 6
         for title, names in sections.items():
             if names:
                 with formatter.section(title):
-                    formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                    formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=200)) for name in names])
 
 
 app = typer.Typer(
@@ -192,7 +191,7 @@ def translate(
     model: ModelFolder = None,
     output: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--output", "-o", help="A file, or a folder (FOLDER/, or for several); default: standard output."),
+        typer.Option("--output", "-o", help="A file, or a folder (FOLDER/, or for several); default, and -: stdout."),
     ] = None,
     beam: Annotated[Optional[int], typer.Option(help="Hypotheses kept in search; 1 is greedy.")] = None,  # noqa: UP045
     batch: Annotated[Optional[int], typer.Option(help="Sentences translated together.")] = None,  # noqa: UP045
@@ -221,7 +220,7 @@ def translate(
     translate_files(
         files,
         model,
-        Path(output) if output is not None else None,
+        Path(output) if output is not None and output != "-" else None,
         into_folder=output is not None and output.endswith(("/", os.sep)),
         beam=beam,
         batch=batch,
@@ -261,7 +260,7 @@ def select(
     select_context(
         files,
         model,
-        output,
+        output if output != Path("-") else None,
         selector,
         device,
         format=format,

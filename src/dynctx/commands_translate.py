@@ -64,6 +64,7 @@ def translate_files(
     folder = folder or default_model()
     config = read_config(folder)
     jobs = planned(files, output, into_folder)
+    check_explain(explain, jobs)
     reading = reading_for(config, format, split, column, scene_gap, again, encoding)
     templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
     check_outputs(jobs, templates)
@@ -134,6 +135,9 @@ def select_context(
 ) -> None:
     """For each sentence its candidates, their probabilities and what was selected, as JSON lines."""
     folder = folder or default_model()
+    for path in files:
+        spared(Job(str(path), output))
+    check_place(output)
     reading = reading_for(read_config(folder), format, split, column, scene_gap, True, encoding)
     templates = [open_file(str(file), reading, warn) for file in files]
     documents = [document for template in templates for document in template.documents]
@@ -208,21 +212,31 @@ def spared(job: Job) -> Job:
     return job
 
 
+def check_explain(explain: Path | None, jobs: Sequence[Job]) -> None:
+    """What explains the translations writes over nothing that is read or written here."""
+    if explain == Path("-"):
+        raise DynctxError("--explain needs the name of a file; `dynctx select` shows the context on standard output")
+    for job in jobs:
+        spared(Job(job.path, explain))
+        if explain is not None and job.output is not None and job.output.resolve() == explain.resolve():
+            raise DynctxError(f"{at(explain)}: is both the translation and its explanation; name two files")
+
+
 def folder_jobs(folder: Path, output: Path) -> list[Job]:
-    """Files of a known format, in all folders below, except hidden ones and what is in the output already."""
+    """Files of a known format, in all folders below, except hidden and empty ones and what is in the output already."""
     found, left = [], 0
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not path.is_file() or hidden or path.resolve().is_relative_to(output.resolve()):
             continue
-        if split_suffixes(path)[0] in SUFFIXES:
+        if split_suffixes(path)[0] in SUFFIXES and path.stat().st_size:
             found.append(Job(str(path), output / path.relative_to(folder)))
         else:
             left += 1
     if not found:
         raise DynctxError(f"{at(folder)}: holds no file to translate ({' '.join(SUFFIXES)})")
     if left:
-        warn(f"{folder}: {left} files of other formats are left out")
+        warn(f"{folder}: {counted(left, 'file')} left out, empty or of another format")
     return found
 
 
@@ -241,6 +255,10 @@ def check_place(place: Path | None) -> None:
     """What cannot be written shows before hours of translating. Folders that are missing are made later."""
     if place is None or (place.exists() and not place.is_file() and not place.is_dir()):  # a pipe, or /dev/null
         return
+    if place.is_dir():
+        raise DynctxError(f"{at(place)}: cannot be written: it is a folder; name a file in it")
+    if place.is_file() and not os.access(place, os.W_OK):  # a rename would replace it all the same
+        raise DynctxError(f"{at(place)}: cannot be written: it is protected (chmod +w, or write elsewhere)")
     above = next(folder for folder in place.resolve().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")

@@ -90,18 +90,23 @@ def d_lines(lines: Iterable[str], path: str) -> Iterator[Block]:
         yield block
 
 
-def tsv(lines: Iterator[str], path: str, column: str | None, document_column: str | None) -> Iterator[Block]:
-    """Tab-separated columns under a header line that names them; a document lasts as long as its id."""
+def tsv(
+    lines: Iterator[str], path: str, column: str | None, document_column: str | None, borderless: bool = False
+) -> Iterator[Block]:
+    """Tab-separated columns under a header line that names them; a document lasts as long as its id.
+
+    borderless: where no column is an id, all rows are one document.
+    """
     header = next(lines, "")
     if not header:
         return iter(())
     names = [name.strip(SPACES) for name in header.split("\t")]
     text, document = choose_columns(names, column, document_column, at(path, 1))
-    if document is None:
+    if document is None and not borderless:
         raise _no_document_column(names, at(path, 1))
-    text_index, document_index = names.index(text), names.index(document)
+    text_index, document_index = names.index(text), names.index(document) if document else None
 
-    def rows() -> Iterator[tuple[int, str, str]]:
+    def rows() -> Iterator[tuple[int, str | None, str]]:
         for number, line in enumerate(lines, 2):
             cells = line.split("\t")
             if len(cells) != len(names):
@@ -109,17 +114,19 @@ def tsv(lines: Iterator[str], path: str, column: str | None, document_column: st
                     f"{at(path, number)}: {len(cells)} columns where the header has {len(names)}: "
                     f"{_short(line)}; a text must hold no tab, and an empty cell still needs its tab"
                 )
-            yield (
-                number,
-                _document_id(cells[document_index], at(path, number)),
-                sentence_of(cells[text_index]),
-            )
+            id = None if document_index is None else _document_id(cells[document_index], at(path, number))
+            yield number, id, sentence_of(cells[text_index])
 
     return _join_rows(rows())
 
 
-def jsonl(lines: Iterable[str], path: str, column: str | None, document_column: str | None) -> Iterator[Block]:
-    """A JSON object a line: a sentence with its document's id, or a list of sentences that is a document."""
+def jsonl(
+    lines: Iterable[str], path: str, column: str | None, document_column: str | None, borderless: bool = False
+) -> Iterator[Block]:
+    """A JSON object a line: a sentence with its document's id, or a list of sentences that is a document.
+
+    borderless: single sentences without an id are one document.
+    """
     text: str | None = None
     document: str | None = None
     block: Block | None = None  # the document that single sentences are being added to
@@ -141,9 +148,9 @@ def jsonl(lines: Iterable[str], path: str, column: str | None, document_column: 
             yield Block(number, id, [_json_text(item, text, where) for item in value])
             continue
         sentence = _json_text(value, text, where)
-        if document is None:
+        if document is None and not borderless:
             raise _no_document_column(list(entry), where)
-        id = _document_id(_value(entry, document, where), where)
+        id = _document_id(_value(entry, document, where), where) if document else None
         if block is None or block.id != id:
             if block:
                 yield block
@@ -265,7 +272,7 @@ def sentence_of(text: str) -> str:
     return " ".join(part.strip(SPACES) for part in text.split("\n")) if "\n" in text else text
 
 
-def _join_rows(rows: Iterable[tuple[int, str, str]]) -> Iterator[Block]:
+def _join_rows(rows: Iterable[tuple[int, str | None, str]]) -> Iterator[Block]:
     """Documents from (line, document id, sentence): a document lasts as long as its id."""
     for document, group in groupby(rows, key=itemgetter(1)):
         members = list(group)
@@ -292,8 +299,13 @@ def choose_columns(
             column = "sentences"
         elif len(rest) == 1:
             column = rest[0]
+        elif not rest:
+            there = f"there are: {', '.join(names)}" if names else "there are none"
+            raise DynctxError(f"{where}: no column can be the text ({there})")
         else:
-            raise DynctxError(f"{where}: which column is the text? Name it with column: {' or '.join(rest)}")
+            raise DynctxError(
+                f"{where}: which column is the text? {' or '.join(rest)}? Name it: --column, or in a config column"
+            )
     return column, document_column
 
 

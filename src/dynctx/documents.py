@@ -19,6 +19,9 @@ from dynctx.files import StrPath, atomic_write, display_name, read_lines, split_
 
 FORMATS = ("auto", "blank", "docids", "d", "tsv", "jsonl", "xml", "tags")
 
+# Files for people, which `dynctx translate` takes apart: as a corpus their timings and tags would be sentences.
+MARKED = (".srt", ".vtt", ".md", ".markdown", ".html", ".htm", ".xlf", ".xliff", ".tmx", ".po", ".pot")
+
 # Detection looks no further: headers of talks and news files are a dozen lines.
 HEAD_LINES = 100
 
@@ -66,9 +69,13 @@ def detect_format(path: StrPath, first_lines: Sequence[str]) -> str:
     return "blank"
 
 
-def read_documents(file: TextFile | StrPath) -> Iterator[Document]:
-    """The documents of a file, in order; those of formats without ids are called "1", "2", ..."""
-    return map(_document, _read_blocks(_text_file(file)))
+def read_documents(file: TextFile | StrPath, borderless: bool = False) -> Iterator[Document]:
+    """The documents of a file, in order; those of formats without ids are called "1", "2", ...
+
+    borderless: JSON lines and TSV without document ids are one document. Right for a file to translate; of a corpus to
+    learn from it would make one endless document, and is a mistake.
+    """
+    return map(_document, _read_blocks(_text_file(file), borderless))
 
 
 def read_parallel(source: TextFile | StrPath, target: TextFile | StrPath) -> Iterator[tuple[Document, Document]]:
@@ -134,10 +141,10 @@ def write_jsonl(documents: Iterable[Document], path: StrPath) -> None:
             file.write(json.dumps({"id": document.id, "sentences": document.sentences}, ensure_ascii=False) + "\n")
 
 
-def _read_blocks(file: TextFile) -> Iterator[Block]:
+def _read_blocks(file: TextFile, borderless: bool = False) -> Iterator[Block]:
     """Blocks that all have an id and at least one sentence; never none at all."""
     number = 0
-    for number, block in enumerate(_parse(file), 1):
+    for number, block in enumerate(_parse(file, borderless), 1):
         if not block.sentences:
             named = "" if block.id is None else f" {block.id!r}"
             raise DynctxError(f"{_at(file, block.line)}: document{named} has no sentences; remove it (on both sides)")
@@ -146,11 +153,17 @@ def _read_blocks(file: TextFile) -> Iterator[Block]:
         raise DynctxError(f"{_at(file)}: holds no sentence; check that it is the file you mean")
 
 
-def _parse(file: TextFile) -> Iterator[Block]:
+def _parse(file: TextFile, borderless: bool) -> Iterator[Block]:
     """The blocks of a file in the format that is asked for or, with `auto`, detected."""
     if file.format not in FORMATS:
         near = formats.did_you_mean(file.format, FORMATS)
         raise DynctxError(f"{_at(file)}: unknown format {file.format!r}; {near}")
+    suffix = split_suffixes(file.path)[0]
+    if file.format == "auto" and file.docids is None and suffix in MARKED:
+        raise DynctxError(
+            f"{_at(file)}: sentences to learn from or to score are not read from {suffix}, whose markup would be "
+            "taken for text; write one sentence a line, or JSON lines (`dynctx translate` can: -o NAME.jsonl)"
+        )
     lines = read_lines(file.path)
     format = file.format
     if format == "auto" and file.docids is not None:
@@ -168,9 +181,9 @@ def _parse(file: TextFile) -> Iterator[Block]:
         case "d":
             return formats.d_lines(lines, name)
         case "tsv":
-            return formats.tsv(lines, name, file.column, file.document_column)
+            return formats.tsv(lines, name, file.column, file.document_column, borderless)
         case "jsonl":
-            return formats.jsonl(lines, name, file.column, file.document_column)
+            return formats.jsonl(lines, name, file.column, file.document_column, borderless)
         case "xml":
             return formats.xml(lines, name, file.column)
         case "tags":

@@ -72,6 +72,8 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     if path == "-":  # the formats of corpora read it once more
         sys.stdin = io.TextIOWrapper(io.BytesIO(data))
     text, encoding = decoded(data, name, reading.encoding)
+    if reading.encoding != "utf-8" and encoding == "utf-8" and is_utf8(data):
+        warn(f"{name}: looks like UTF-8, but is read as {reading.encoding}; leave out --encoding if this is wrong")
     format = detected(path, text) if reading.format == "auto" else reading.format
     if format in CORPORA and reading.encoding != "utf-8":
         raise DynctxError(f"{at(name)}: {format} is read as UTF-8 alone; convert it and leave out --encoding")
@@ -148,15 +150,31 @@ def decoded(data: bytes, name: str, given: str = "utf-8") -> tuple[str, str]:
     try:
         text = data.decode(encoding)
         if "\0" in text:
-            raise DynctxError(
-                f"{at(name, text.count(chr(10), 0, text.index(chr(0))) + 1)}: no text: it holds a NUL byte"
-            )
+            raise no_text(name, text.count("\n", 0, text.index("\0")) + 1)
         return text, "utf-8" if encoding == given else encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        if encoding.lower() == "utf-8" and b"\0" in data:
+            line = data.count(b"\n", 0, data.index(b"\0")) + 1
+            raise no_text(name, line) from None
         if encoding.lower() == "utf-8":
             start = data.rfind(b"\n", 0, error.start) + 1
             raise not_utf8(name, line, data[error.start], error.start - start, REMEDY) from None
         raise DynctxError(f"{at(name, line)}: not {encoding}, as it was said: {error.reason}") from None
     except LookupError:
         raise DynctxError(f"{at(name, 1)}: unknown encoding {encoding!r}; save the file as UTF-8") from None
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether letters beyond ASCII are there and all are UTF-8, which in other encodings hardly ever happens."""
+    try:
+        return not data.isascii() and bool(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def no_text(name: str, line: int) -> DynctxError:
+    return DynctxError(
+        f"{at(name, line)}: no text: it holds a NUL byte, as pictures and programs do "
+        "(UTF-16 without a byte order mark: give --encoding utf-16-le or utf-16-be)"
+    )

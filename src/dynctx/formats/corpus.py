@@ -19,7 +19,7 @@ from dynctx.formats.template import Group, Passage, Template, as_it_is
 
 def read(path: str, text: str, name: str, format: str, column: str | None, keep: bool) -> Template:
     """keep: write the file's own lines, with only the texts in them changed; jsonl and tsv."""
-    documents = list(read_documents(TextFile(path, format, column=column)))
+    documents = list(read_documents(TextFile(path, format, column=column), borderless=True))
     if keep and format == "jsonl":
         return filled_in(documents, jsonl_parts(text, name, column), name, format)
     if keep and format == "tsv":

@@ -9,7 +9,8 @@ from dynctx.formats.inline import Kind, Piece, kept, text_piece
 
 # an address ends at a space, and where Chinese or Japanese goes on without one
 NOT_IN_ADDRESS = r"""\s<>"'(){}\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"""
-ADDRESS = rf"(?:https?://|www\.)[^{NOT_IN_ADDRESS}]*[^{NOT_IN_ADDRESS}.,;:!?]"
+MAIL = r"[a-zA-Z0-9][a-zA-Z0-9._%+\-]{0,63}@[a-zA-Z0-9][a-zA-Z0-9\-]*(?:\.[a-zA-Z0-9\-]+)*\.[a-zA-Z]{2,}"
+ADDRESS = rf"(?:(?:https?://|www\.)[^{NOT_IN_ADDRESS}]*[^{NOT_IN_ADDRESS}.,;:!?]|{MAIL})"
 PLACEHOLDER = re.compile(
     r"""
       %(?:\(\w+\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrs@](?![a-zA-Z0-9_])  # %s %(name)s

@@ -18,6 +18,7 @@ CJK = re.compile(
 PAUSES = ".,;:!?…，。；：！？"
 PAUSE = 6  # how many characters further away a line break after one of these may be
 STICKS = 8  # what it costs, in characters, to part a mark from its content by a space
+CONTRACTED = re.compile(r"(?<=\w)['’](?:s|t|m|d|re|ve|ll)\b", re.IGNORECASE)  # of "she's", which is one word
 
 
 class Span(NamedTuple):
@@ -122,6 +123,11 @@ def inside_word(text: str, place: int) -> bool:
     return len(around) == 2 and all(c.isalnum() or c == "_" for c in around) and not CJK.search(around)
 
 
+def contracted(text: str, place: int) -> bool:
+    """Whether it is before or after the apostrophe of "she's"."""
+    return any(CONTRACTED.match(text, start) for start in (place, place - 1) if start > 0)
+
+
 def nearest_like(
     source: str, place: int, translation: str, wanted: int, low: int, before_after: tuple[int, int]
 ) -> int:
@@ -135,6 +141,10 @@ def nearest_like(
         before, after = text[at - 1] if at else " ", text[at] if at < len(text) else " "
         return None if CJK.match(before) else before.isspace(), None if CJK.match(after) else after.isspace()
 
+    def pauses(text: str, at: int) -> bool:
+        return at < len(text) and text[at] in PAUSES
+
+    opens = before_after[1] == STICKS
     there = [False if a is None and w == STICKS else a for w, a in zip(before_after, spaces(source, place))]
     splits_word = inside_word(source, place)
     best, lowest = low, float("inf")
@@ -144,8 +154,10 @@ def nearest_like(
             break
         here = spaces(translation, candidate)
         cost = distance + sum(w for w, a, b in zip(before_after, there, here) if a is not b and None not in (a, b))
-        if not splits_word and inside_word(translation, candidate):
+        if not splits_word and (inside_word(translation, candidate) or contracted(translation, candidate)):
             cost += 1000
+        if opens and pauses(translation, candidate) and not pauses(source, place):  # nothing begins with a full stop
+            cost += STICKS
         if cost < lowest:
             best, lowest = candidate, cost
     return best

@@ -12,6 +12,7 @@ nothing. NON's own label is 1 where no candidate beats it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
@@ -96,6 +98,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
     about: dict[str, Any] = {
         "kind": config.labels.kind,
         "model": config.labels.model,
+        "weights": fingerprint(model),
         "scope": model.translator.scope,
         "data": config.data.folder,
         "sentences": config.labels.sentences,
@@ -104,6 +107,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
     judge = {"likelihood": likelihood_values, "bleu": bleu_values}[config.labels.kind]
     for split in ("train", "dev"):
         if (folder / f"{split}.npy").exists():
+            say(f"{split}: judged already, in {folder}")
             continue
         store = TokenStore.open(data / split)
         gatherer = Gatherer(store, model.translator.scope, model.device)
@@ -130,6 +134,15 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         shutil.rmtree(folder / "parts", ignore_errors=True)
 
 
+def fingerprint(model: Model) -> str:
+    """Of the weights: a model that was trained again under the same name judges anew."""
+    digest = hashlib.sha256()
+    for name, tensor in model.translator.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
 def some_documents(store: TokenStore, sentences: int) -> Ints:
     """Usable sentences of documents drawn at random, until there are so many; all, where the number is 0."""
     usable = np.asarray(store.usable)
@@ -148,12 +161,14 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     known = folder / "about.json"
     if known.exists():
         earlier = read_about(folder)
+        earlier.setdefault("weights", about["weights"])  # labels of before they were written down
         differing = [
             f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
         ]
         if differing:
             raise DynctxError(
-                f"{at(folder)}: labels of another kind lie here ({'; '.join(differing)}); use another folder"
+                f"{at(folder)}: labels of another kind lie here ({'; '.join(differing)}); use another folder "
+                "(labels.folder), or remove this one"
             )
         about |= {split: earlier[split] for split in ("train", "dev") if split in earlier}
     barrier()

@@ -2,7 +2,25 @@
 
 const TIMING = /^\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+/;
 const MARKED = /\.(srt|vtt|html?)$/i; // what the service reads
+// what as plain text would have its markup translated
+export const UNREAD = /\.(md|markdown|xlf|xliff|tmx|po|pot|jsonl|tsv|xml|ass|ssa|tex|rst|rtf|docx|odt|epub|pdf)$/i;
 const NO_SPACES = ["zh", "ja"]; // languages that put none between sentences
+// addresses of pages and of mail, as in formats/placeholders.py
+const NOT_IN_ADDRESS = "\\s<>\"'(){}\\u3000-\\u30ff\\u3400-\\u9fff\\uff00-\\uffef";
+const ADDRESS = new RegExp(
+  `(?:https?://|www\\.)[^${NOT_IN_ADDRESS}]*[^${NOT_IN_ADDRESS}.,;:!?]` +
+    "|[a-zA-Z0-9][a-zA-Z0-9._%+-]{0,63}@[a-zA-Z0-9][a-zA-Z0-9-]*(?:\\.[a-zA-Z0-9-]+)*\\.[a-zA-Z]{2,}",
+  "g",
+);
+
+// UTF-8, and UTF-16 that says so; an error for anything else.
+export function decode(buffer) {
+  const [first, second] = new Uint8Array(buffer, 0, Math.min(2, buffer.byteLength));
+  const wide = { 65534: "utf-16le", 65279: "utf-16be" }[second === undefined ? 0 : first * 256 + second];
+  const text = new TextDecoder(wide || "utf-8", { fatal: true }).decode(buffer);
+  if (text.includes("\0")) throw new TypeError("no text");
+  return text;
+}
 
 // The name of a file that is to be read by the service; nothing for plain text.
 export function markedName(text, name) {
@@ -37,15 +55,27 @@ function sentencesOf(paragraph, language) {
   } catch { // a code that the browser does not know
     segmenter = new Intl.Segmenter(undefined, { granularity: "sentence" });
   }
-  return Array.from(segmenter.segment(paragraph), (part) => part.segment.trim()).filter(Boolean);
+  const addresses = Array.from(paragraph.matchAll(ADDRESS), (found) => [found.index, found.index + found[0].length]);
+  const starts = Array.from(segmenter.segment(paragraph), (part) => part.index)
+    .filter((place) => !addresses.some(([begin, end]) => begin < place && place < end)); // at the ? of an address
+  return starts.map((place, k) => paragraph.slice(place, starts[k + 1]).trim()).filter(Boolean);
 }
 
 export function write(document, translations, language) {
   const joiner = NO_SPACES.includes(language) ? "" : " ";
   let next = 0;
   return document.blocks
-    .map((block) => block.before + block.sentences.map(() => translations[next++]).join(joiner) + block.after)
+    .map((block) => {
+      const found = block.sentences.map((sentence) => withAddresses(translations[next++], sentence));
+      return block.before + found.join(joiner) + block.after;
+    })
     .join("");
+}
+
+// An address that a translation has lost is put at its end, as in files.
+function withAddresses(translation, sentence) {
+  const lost = (sentence.match(ADDRESS) || []).filter((address) => !translation.includes(address));
+  return translation ? [translation, ...lost].join(" ") : translation;
 }
 
 // The words of two texts that the other has not, as lists of [text, differs].

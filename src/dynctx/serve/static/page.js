@@ -1,7 +1,7 @@
 // The page: a document goes in, translations come out line by line, and each line shows the context it was given.
 
 import * as client from "./client.js";
-import { EXAMPLES, compare, markedName, parse, write } from "./formats.js";
+import { EXAMPLES, UNREAD, compare, decode, markedName, parse, write } from "./formats.js";
 
 const LARGEST_FILE = 5_000_000; // bytes
 const $ = (id) => document.getElementById(id);
@@ -309,10 +309,13 @@ async function download() {
 async function openFile(file) {
   if (!file) return;
   if (file.size > LARGEST_FILE) return complain(`${file.name} is larger than ${LARGEST_FILE / 1e6} MB.`);
+  if (UNREAD.test(file.name)) {
+    return complain(`${file.name} is not read by this page; dynctx translate on the command line reads more.`);
+  }
   try {
-    $("text").value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    $("text").value = decode(await file.arrayBuffer());
   } catch {
-    return complain(`${file.name} is not a text in UTF-8.`);
+    return complain(`${file.name} is not a text in UTF-8. Save it as UTF-8, or use dynctx translate --encoding.`);
   }
   state.name = file.name;
   await translateAll();
@@ -416,7 +419,8 @@ async function begin() {
   listen();
   try {
     const model = state.model = await client.describe();
-    $("languages").textContent = `${model.source.name} to ${model.target.name}, ${model.kind}, ${model.selector}`;
+    $("languages").textContent = `${model.source.name} to ${model.target.name}`;
+    $("languages").title = `model: ${model.kind}; context: ${model.selector}`;
     $("key-field").hidden = !model.key_required;
     $("example").hidden = !(model.source.code in EXAMPLES);
     $("result").style.setProperty("--strip", `${model.scope * 1.7 + 3}rem`);
