@@ -81,3 +81,8 @@ def prepared(tiny_data: DataConfig) -> DataConfig:
     """The same after `dynctx prepare`: `folder` holds the stores."""
     prepare(tiny_data, say=lambda message: None, threads=1)
     return tiny_data
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take minutes first: two processes share files, and neither should wait for the last one."""
+    items.sort(key=lambda item: not item.path.name.startswith("test_system"))
