@@ -26,12 +26,15 @@ from dynctx.synthetic import as_documents, decided_accuracy, make_corpus
 from dynctx.training import run
 
 SCOPE, LENGTH = 4, 12
+NO_SIGMOID = ["scorer.squash=false", "scorer.temperature=1"]
 ESTIMATORS = {
     "before": None,
     "self-critical, sequential (the paper's)": ["reinforce.estimator=self-critical", "reinforce.law=sequential"],
     "self-critical, independent": ["reinforce.estimator=self-critical", "reinforce.law=independent"],
     "rloo, 8 samples, independent": ["reinforce.estimator=rloo", "reinforce.samples=8", "reinforce.law=independent"],
     "exact, independent": ["reinforce.estimator=exact", "reinforce.law=independent"],
+    "self-critical, sequential, no sigmoid": ["reinforce.law=sequential", *NO_SIGMOID],
+    "exact, independent, no sigmoid": ["reinforce.estimator=exact", "reinforce.law=independent", *NO_SIGMOID],
 }
 
 
