@@ -66,3 +66,10 @@ def shouted(template: Template) -> str:
 def replaced(template: Template, pairs: dict[str, str], warn: Callable[[str], None] = unexpected) -> str:
     """Translations from a table; what is not in it is a mistake."""
     return translated(template, lambda sentence: pairs[sentence], warn)
+
+
+def put(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder

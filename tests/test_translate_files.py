@@ -6,20 +6,18 @@ import gzip
 import inspect
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from format_helpers import swapped
+from format_helpers import put, swapped
 from tiny_runs import Ended, Run, refused
 
-from dynctx import cli, commands, commands_translate, model_folder
+from dynctx import cli, commands, commands_translate
 from dynctx.documents import Document
-from dynctx.errors import DynctxError
 from dynctx.formats import SCENE_GAP, plain
-from dynctx.model_folder import default_model, load_model
+from dynctx.model_folder import load_model
 from dynctx.pipeline import Choice, translate_documents
 
 pytest_plugins = ("tiny_fixtures", "command_line")
@@ -52,13 +50,6 @@ def swap(monkeypatch: pytest.MonkeyPatch) -> list[list[Document]]:
 
     monkeypatch.setattr(commands_translate, "translate_and_explain", translate)
     return given
-
-
-def put(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
 
 
 def held(folder: Path) -> dict[str, str]:
@@ -400,62 +391,6 @@ def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]],
         said = refused(run(a, *arguments, command="select" if "-o" in arguments else "translate"))
         assert said == f"{tmp_path}/folder: cannot be written: it is a folder; name a file in it"
     assert swap == [] and held(tmp_path) == {**files, "link": "one\n"}
-
-
-# the default model
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder with an installation in it and nothing else; it is the current one."""
-    monkeypatch.delenv("DYNCTX_MODEL", raising=False)
-    monkeypatch.setattr(
-        model_folder, "__file__", str(tmp_path / "lib" / "site-packages" / "dynctx" / "model_folder.py")
-    )
-    (tmp_path / "work" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "work" / "deep")
-    return tmp_path
-
-
-def test_without_a_model(elsewhere: Path, run: Run) -> None:
-    said = (
-        "no model: the one that comes with dynctx's repository (models/tvsub-zh-en) is not in "
-        f"{elsewhere / 'work' / 'deep'}, above it or in {elsewhere / 'lib' / 'site-packages' / 'dynctx'}; "
-        "name a model folder with --model, or in the environment variable DYNCTX_MODEL"
-    )
-    with pytest.raises(DynctxError) as caught:
-        default_model()
-    assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(
-    "place",
-    ["lib/models", "lib/site-packages/dynctx/models", "work/models", "work/deep/models", "models"],
-)
-def test_where_the_model_that_ships_is_found(elsewhere: Path, place: str) -> None:
-    """Beside the package, in the repository of an editable install (two folders above), here or above."""
-    put(elsewhere, {f"{place}/tvsub-zh-en/config.yaml": ""})
-    assert default_model() == elsewhere / place / "tvsub-zh-en"
-
-
-def test_the_model_of_the_environment(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(elsewhere, {"models/tvsub-zh-en/config.yaml": "", "mine/model/config.yaml": ""})
-    monkeypatch.setenv("DYNCTX_MODEL", str(elsewhere / "mine"))
-    assert default_model() == elsewhere / "mine" / "model"  # the folder of a run will do
-    monkeypatch.setenv("DYNCTX_MODEL", str(elsewhere / "gone"))
-    with pytest.raises(DynctxError, match=r"gone: no model here \(.*\); this is what DYNCTX_MODEL names"):
-        default_model()
-
-
-def test_the_default_model_is_used(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], trained: Path, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(commands_translate, "default_model", lambda: trained)
-    put(tmp_path, {"a.md": "# the cat\n"})
-    monkeypatch.setattr(sys, "argv", ["dynctx", "translate", str(tmp_path / "a.md")])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code and capfd.readouterr().out.startswith("# ")
 
 
 @pytest.mark.parametrize(

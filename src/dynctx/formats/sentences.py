@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from dynctx.document_formats import SPACES
@@ -32,12 +33,17 @@ def split(text: str, language: str) -> list[tuple[int, int]]:
             borders += [start + border for border in inner]
         start += len(line) + 1
         borders.append(start)
+    return spans_between(text, borders)
+
+
+def spans_between(text: str, borders: list[int]) -> list[tuple[int, int]]:
+    """What there is between these places, without the spaces around it."""
     found = []
-    for start, end in zip([0, *borders], [*borders, len(text)]):
-        sentence = text[start:end]
-        stripped = sentence.strip(SPACES)
+    for start, end in pairwise([0, *borders, len(text)]):
+        part = text[start:end]
+        stripped = part.strip(SPACES)
         if stripped:
-            start += len(sentence) - len(sentence.lstrip(SPACES))
+            start += len(part) - len(part.lstrip(SPACES))
             found.append((start, start + len(stripped)))
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from dynctx.errors import at
 from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
 from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
-from dynctx.formats.sentences import split
+from dynctx.formats.sentences import spans_between, split
 
 
 def as_it_is(text: str) -> str:
@@ -243,18 +243,6 @@ def outline(piece: Piece) -> str:
 def places_of_parting(pieces: list[Piece]) -> list[int]:
     places = accumulate((len(piece.text) for piece in pieces), initial=0)
     return [place for place, piece in zip(places, pieces) if piece.pair is PARTS]
-
-
-def spans_between(text: str, borders: list[int]) -> list[tuple[int, int]]:
-    """What there is between these places, without the spaces around it."""
-    found = []
-    for start, end in pairwise([0, *borders, len(text)]):
-        part = text[start:end]
-        stripped = part.strip(SPACES)
-        if stripped:
-            start += len(part) - len(part.lstrip(SPACES))
-            found.append((start, start + len(stripped)))
-    return found
 
 
 def without_addresses(text: str, spans: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[int, int]]:

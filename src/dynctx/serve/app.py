@@ -51,6 +51,7 @@ def make_app(service: Service) -> FastAPI:
     add_errors(app)
     add_libretranslate(app, service)
     add_documents(app, service)
+    add_files(app, service)
     add_state(app, service)
     add_pages(app)
     return app
@@ -142,6 +143,27 @@ def add_documents(app: FastAPI, service: Service) -> None:
         found.sort(key=lambda answer: answer.place)
         return JSONResponse({"selector": selector, "sentences": [explained(answer) for answer in found]})
 
+    @app.get("/v1/model")
+    async def model() -> schemas.ModelAnswer:
+        """What is served: languages, scope, selector, limits."""
+        return schemas.ModelAnswer(
+            name=service.name,
+            kind=service.model.config.model.kind,
+            source=language(service.source, [service.target]),
+            target=language(service.target, []),
+            scope=service.model.translator.scope,
+            selector=service.selector,
+            scorer=service.model.scorer is not None,
+            key_required=service.api_key is not None,
+            limits=schemas.ModelLimits(
+                body_bytes=service.limits.body_bytes,
+                sentences=service.limits.sentences,
+                characters=service.limits.characters,
+            ),
+        )
+
+
+def add_files(app: FastAPI, service: Service) -> None:
     languages = service.source, service.target
 
     @app.post(
@@ -176,25 +198,6 @@ def add_documents(app: FastAPI, service: Service) -> None:
                 raise Refused(400, f"{len(asked.translations)} translations for {count} sentences")
             (text,) = await asyncio.to_thread(fill, [template], asked.translations)
         return JSONResponse({"text": text})
-
-    @app.get("/v1/model")
-    async def model() -> schemas.ModelAnswer:
-        """What is served: languages, scope, selector, limits."""
-        return schemas.ModelAnswer(
-            name=service.name,
-            kind=service.model.config.model.kind,
-            source=language(service.source, [service.target]),
-            target=language(service.target, []),
-            scope=service.model.translator.scope,
-            selector=service.selector,
-            scorer=service.model.scorer is not None,
-            key_required=service.api_key is not None,
-            limits=schemas.ModelLimits(
-                body_bytes=service.limits.body_bytes,
-                sentences=service.limits.sentences,
-                characters=service.limits.characters,
-            ),
-        )
 
 
 def add_state(app: FastAPI, service: Service) -> None:
