@@ -164,11 +164,15 @@ def reproduce(
     unscored: Annotated[
         bool, typer.Option("--unscored", help="Leave the scoring, which needs no GPU, to another call.")
     ] = False,
+    rows: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Only rows with a name like this ('HAN*'); several times for several.", show_default=False),
+    ] = None,
 ) -> None:
     """Train and score what a table of results needs, and write it down."""
     from dynctx.reproduce import reproduce as run
 
-    if not run(table, output, minutes, not unscored):
+    if not run(table, output, minutes, not unscored, tuple(rows or ())):
         raise typer.Exit(3)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,19 @@ class OutOfTime(Exception):
 class Reproduction:
     """The work on one table."""
 
-    def __init__(self, path: Path, output: Path, minutes: float, command: str, scoring: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        output: Path,
+        minutes: float,
+        command: str,
+        scoring: bool = True,
+        only: tuple[str, ...] = (),
+    ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
+        self.rows = [row for row in self.table.rows if not only or any(fnmatchcase(row.name, one) for one in only)]
+        if not self.rows:
+            raise DynctxError(f"{at(path)}: no row has a name like {' or '.join(map(repr, only))}")
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
         self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
@@ -112,11 +124,11 @@ class Reproduction:
             raise DynctxError(f"{at(place)}: damaged; remove it to begin again") from None
 
     def run(self) -> bool:
-        """True when the whole table is there."""
-        seeds = sorted({seed for row in self.table.rows for seed in row.seeds or self.table.seeds})
+        """True when the whole table is there, or those of its rows that were asked for."""
+        seeds = sorted({seed for row in self.rows for seed in row.seeds or self.table.seeds})
         try:
             for seed in seeds:
-                for row in self.table.rows:
+                for row in self.rows:
                     if seed not in (row.seeds or self.table.seeds):
                         continue
                     if self.key(row.name, seed) not in self.results:
@@ -281,11 +293,13 @@ def score_documents(found: list[Document], references: list[Document], language:
     ]
 
 
-def reproduce(path: Path, output: Path | None, minutes: float, scoring: bool = True) -> bool:
+def reproduce(
+    path: Path, output: Path | None, minutes: float, scoring: bool = True, only: tuple[str, ...] = ()
+) -> bool:
     table = load_table(path)
     config = load_config(table.config)
     place = output or Path("results") / Path(config.data.folder).name / path.stem
     command = f"dynctx reproduce {path}" + (f" --output {output}" if output else "")
     find = [row.run for row in table.rows]
     print(f"{table.title}: {len(table.rows)} rows of {len(set(find))} runs", flush=True)
-    return Reproduction(path, place, minutes, command, scoring).run()
+    return Reproduction(path, place, minutes, command, scoring, only).run()
