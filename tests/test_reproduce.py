@@ -97,6 +97,17 @@ def test_a_model_brought_from_another_machine_is_used(tiny_config: Path, tmp_pat
     assert not (place / "state").exists()
 
 
+def test_a_part_of_the_rows(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config)
+    assert reproduce(table, tmp_path / "table", 0, only=("Sent*",))
+    assert list(json.loads((tmp_path / "table.json").read_text())["rows"]) == ["SentNmt / 1"]
+    assert [run.name for run in (tmp_path / "runs" / "seed1").iterdir()] == ["sentence"]
+    assert reproduce(table, tmp_path / "table", 0, only=("SentNmt", "*full"))
+    assert list(json.loads((tmp_path / "table.json").read_text())["rows"]) == ["SentNmt / 1", "TDNMT full / 1"]
+    with pytest.raises(DynctxError, match="no row has a name like 'HAN' or 'SAN'"):
+        reproduce(table, tmp_path / "table", 0, only=("HAN", "SAN"))
+
+
 def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
     assert not reproduce(table, tmp_path / "table", 1e-9)
