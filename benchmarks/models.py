@@ -1,10 +1,11 @@
 """What context costs: every document-level model beside the sentence model, as ratios from one run.
 
-    python benchmarks/models.py data/tvsub_zh-en-small [--compiled]
+    python benchmarks/models.py data/tvsub_zh-en-small [--steps] [--memory] [--search] [--compiled]
 
-Prints JSON lines. Training steps have the same number of target positions, and their time is counted per target token,
-as packing differs from model to model. Transformer base, bfloat16, the corpus' own lengths and vocabulary, random
-weights; what stage 2 freezes is frozen. On a CPU everything is tiny and only shows that the program works.
+Prints JSON lines; without a choice, all but what is compiled. Training steps have the same number of target positions,
+enough to keep the chip busy, and their time is counted per target token, as packing differs from model to model.
+Transformer base, bfloat16, the corpus' own lengths and vocabulary, random weights; what stage 2 freezes is frozen. On a
+CPU everything is tiny and only shows that the program works.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from dynctx.translators.sentence import SentNmt
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"
 BASE = ModelConfig(width=64, feed_forward=128, heads=4, encoder_layers=2, decoder_layers=2) if SMALL else ModelConfig()
-POSITIONS = 1024 if SMALL else 16384  # target positions of a training step
-REPEATS, WARM_UP = (2, 2) if SMALL else (24, 12)  # steps that are timed, and steps before them
+POSITIONS = 1024 if SMALL else 65536  # target positions of a training step
+FEW_POSITIONS = 1024 if SMALL else 16384  # and of one whose memory is of interest
+REPEATS, WARM_UP = (2, 2) if SMALL else (12, 6)  # steps that are timed, and steps before them
+LINES, BATCH = (64, 64) if SMALL else (20_000, 4096)  # what is translated, and how much at a time
 
 # each model as its paper uses it, and what its training step may cost
 MODELS: dict[str, tuple[dict[str, Any], float | None]] = {
@@ -70,20 +73,20 @@ def build(folder: str, settings: dict[str, Any]) -> SentNmt:
     return model.to(DEVICE)
 
 
-def planned(model: SentNmt, folder: str) -> tuple[Gatherer, Shape, list[Plan]]:
+def planned(model: SentNmt, folder: str, positions: int) -> tuple[Gatherer, Shape, list[Plan]]:
     store = TokenStore.open(f"{folder}/train")
     gatherer = Gatherer(store, model.scope, DEVICE, model.lays_context)
     lengths, usable = gatherer.lengths(), np.asarray(store.usable)
     shape = choose_shape(lengths, usable, 2**40)
-    shape = replace(shape, rows=max(1, POSITIONS // shape.target))
+    shape = replace(shape, rows=max(1, positions // shape.target))
     plans = plan_epoch(lengths, usable, shape, 1, 0, model.run_length, np.asarray(store.documents))
     return gatherer, shape, plans[: REPEATS + WARM_UP]
 
 
-def training(folder: str, settings: dict[str, Any], compiled: bool) -> dict[str, Any]:
+def training(folder: str, settings: dict[str, Any], compiled: bool, positions: int = POSITIONS) -> dict[str, Any]:
     """Milliseconds of a step and per thousand target tokens, and the memory it takes."""
     model = build(folder, settings).train()
-    gatherer, shape, plans = planned(model, folder)
+    gatherer, shape, plans = planned(model, folder, positions)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, betas=(0.9, 0.98), fused=True)
     selector, head = parse_selector("full", 1), chunk_loss_and_gradient
@@ -104,7 +107,6 @@ def training(folder: str, settings: dict[str, Any], compiled: bool) -> dict[str,
 
     if not SMALL:
         torch.cuda.reset_peak_memory_stats()
-    # of seeds 0 to 23, 13 draw references as CADec's drafts and 11 draw samples
     warm = len(plans) - REPEATS if len(plans) > REPEATS else 0
     for number, plan in enumerate(plans[:warm]):
         step(plan, number)
@@ -127,10 +129,10 @@ def measured(work: Callable[[], Any]) -> float:
 
 
 def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences: int) -> float:
-    """Seconds to translate the first `count` dev lines. Random weights never end: a translation has five pieces more
-    than its source, as references have."""
+    """Seconds to translate the first `count` lines of train. Random weights never end: a translation has five pieces
+    more than its source, as references have."""
     model = build(folder, settings).eval()
-    store = TokenStore.open(f"{folder}/dev")
+    store = TokenStore.open(f"{folder}/train")
     gatherer = Gatherer(store, model.scope, DEVICE, model.lays_context)
     sentences, selector = np.arange(min(count, len(store))), parse_selector("full", 1)
     config = DecodingConfig(beam=4, max_extra=5, batch_sentences=batch_sentences)
@@ -140,7 +142,7 @@ def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences:
             translate(model, gatherer, sentences, config, selector)
 
     work()
-    return statistics.median(measured(work) for _ in range(1 if SMALL or model.reads_targets else 7))
+    return statistics.median(measured(work) for _ in range(1 if SMALL or model.reads_targets else 5))
 
 
 def steps(folder: str, compiled: bool) -> None:
@@ -154,26 +156,40 @@ def steps(folder: str, compiled: bool) -> None:
         torch._dynamo.reset()
 
 
-def main() -> None:
-    folder = sys.argv[1]
-    say(what="run", torch=torch.__version__, device=torch.cuda.get_device_name() if not SMALL else "cpu")
-    steps(folder, compiled=False)
+def memory(folder: str) -> None:
     for name, settings in SCOPE_6.items():
-        say(what="memory at scope 6", model=name, target_positions=POSITIONS, **training(folder, settings, False))
-    say(what="whole documents", model="san", **training(folder, WHOLE_DOCUMENT, False))
+        found = training(folder, settings, False, FEW_POSITIONS)
+        say(what="memory at scope 6", model=name, target_positions=FEW_POSITIONS, **found)
+    say(what="whole documents", model="san", **training(folder, WHOLE_DOCUMENT, False, FEW_POSITIONS))
+
+
+def search(folder: str) -> None:
     base = None
     for name, (settings, _) in MODELS.items():
         if settings["kind"] in IN_ORDER:
-            seconds = decoding(folder, settings, 64 if SMALL else 600, 2048)
-            say(what="search in order, beam 4", model=name, lines=64 if SMALL else 600, seconds=round(seconds, 2))
+            lines = min(LINES, 600)
+            seconds = decoding(folder, settings, lines, 2048)
+            say(what="search in order, beam 4", model=name, lines=lines, seconds=round(seconds, 2))
             continue
-        seconds = decoding(folder, settings, 64 if SMALL else 10**9, 64 if SMALL else 2048)
+        seconds = decoding(folder, settings, LINES, BATCH)
         base = base or seconds
         bound = 1.25 if settings["kind"] == "tdnmt" else None
         ratio = round(seconds / base, 3)
         within = None if bound is None else ratio <= bound
-        say(what="search, beam 4", model=name, seconds=round(seconds, 3), ratio=ratio, bound=bound, within=within)
-    if "--compiled" in sys.argv:  # takes minutes
+        found = {"seconds": round(seconds, 3), "ratio": ratio, "bound": bound, "within": within}
+        say(what="search, beam 4", model=name, lines=LINES, batch=BATCH, **found)
+
+
+def main() -> None:
+    folder, chosen = sys.argv[1], sys.argv[2:] or ["--steps", "--memory", "--search"]
+    say(what="run", torch=torch.__version__, device=torch.cuda.get_device_name() if not SMALL else "cpu")
+    if "--steps" in chosen:
+        steps(folder, compiled=False)
+    if "--memory" in chosen:
+        memory(folder)
+    if "--search" in chosen:
+        search(folder)
+    if "--compiled" in chosen:  # takes minutes
         steps(folder, compiled=True)
 
 

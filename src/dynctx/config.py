@@ -141,7 +141,7 @@ class ReinforceConfig:
     alpha: float = 0.75
     scorer_only: bool = False
     generation: Literal["sample", "greedy"] = "sample"
-    generated: float = 0.125
+    generated: float = 0.0625
     temperature: float = 1.0
     entropy_bonus: float = 0.0
     price: float = 0.0

@@ -34,6 +34,17 @@ def causal(mask: Tensor) -> Tensor:
     return mask & torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
 
 
+def product_type(x: Tensor) -> torch.dtype:
+    """The type that products with x are computed in: its own, or autocast's."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def additive(mask: Tensor, states: Tensor) -> Tensor:
+    """What may be seen as what is added to the scores of these states, 0 or -inf: made once for all layers."""
+    return torch.zeros_like(mask, dtype=product_type(states)).masked_fill_(~mask, -torch.inf)
+
+
 def sinusoids(length: int, width: int) -> Tensor:
     """[length, width]: sines in the first half of the channels, cosines in the second, timescales 1 to 1e4."""
     half = width // 2
@@ -170,7 +181,9 @@ class Room(Growing):
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """[R, H, Q, d/H], keys and values [R, H, K, d/H], mask [R, 1, Q, K] of what may be seen -> [R, H, Q, d/H].
+    """[R, H, Q, d/H], keys and values [R, H, K, d/H], mask [R, 1, Q, K] -> [R, H, Q, d/H].
+
+    The mask says what may be seen, or is what is added to the scores (`additive`).
 
     On a CPU, torch's fused kernel takes two or three times as long as three plain products for a few short queries
     (those of a beam, of a batch of single sentences); for one query it is the faster one, for long rows the smaller.
@@ -181,7 +194,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dr
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     weights = torch.bmm(query.flatten(0, 1) * size**-0.5, key.flatten(0, 1).transpose(1, 2))  # [R H, Q, K]
     if mask is not None:
-        weights.view(rows, heads, queries, -1).add_(torch.where(mask, 0.0, -torch.inf))
+        weights.view(rows, heads, queries, -1).add_(additive(mask, weights) if mask.dtype == torch.bool else mask)
     return torch.bmm(weights.softmax(dim=-1), value.flatten(0, 1)).view(rows, heads, queries, size)
 
 

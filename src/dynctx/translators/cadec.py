@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dynctx.batches import Batch, retargeted, shifted, with_targets
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
-from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, same_sentence
+from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, additive, same_sentence
 from dynctx.linear import Linear
 from dynctx.packing import round_up
 from dynctx.subwords import EOS, SPECIAL
@@ -225,7 +225,7 @@ class Cadec(BankedNmt):
             mask = same_sentence(queries, memory.target_sentence)
         layers = cast(list[SecondLayer], list(self.second_decoder))
         target = [layer.target_attention.project(memory.target) for layer in layers]
-        return CadecAttended(base.memory, base.memory_mask, target, mask)
+        return CadecAttended(base.memory, base.memory_mask, target, additive(mask, memory.states))
 
     def decoder_layer(
         self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import same_sentence
+from dynctx.layers import additive, same_sentence
 from dynctx.subwords import EOS, SEP
 from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
@@ -36,7 +36,7 @@ class Concat(SentNmt):
         shift = torch.where(source.sentence >= 0, lengths[source.sentence.clamp(min=0)], 0)
         position = torch.cat([positions(context, visible), source.position + shift], dim=1)
         x = self.source_embedding(ids, position, ids.shape[1])
-        mask = same_sentence(sentence, sentence)
+        mask = additive(same_sentence(sentence, sentence), x)
         for layer in self.encoder:
             x = layer(x, mask)
         return Memory(self.encoder_norm(x), sentence)

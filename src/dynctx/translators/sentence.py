@@ -22,6 +22,7 @@ from dynctx.layers import (
     KeyValue,
     LayerSizes,
     Room,
+    additive,
     causal,
     same_sentence,
 )
@@ -47,7 +48,7 @@ class Attended:
     """The memory as keys and values of every decoder layer, with the mask of who sees what."""
 
     memory: list[KeyValue]  # one a layer
-    memory_mask: Tensor  # [R, 1, T or 1, S]
+    memory_mask: Tensor  # [R, 1, T or 1, S], additive
 
     def rows(self, chosen: Tensor) -> Attended:
         return Attended([kv.rows(chosen) for kv in self.memory], self.memory_mask[chosen])
@@ -208,7 +209,7 @@ class SentNmt(nn.Module):
         """selection [n, scope] and bank: accepted by every translator; to this one they do not matter."""
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
-        mask = same_sentence(source.sentence, source.sentence)
+        mask = additive(same_sentence(source.sentence, source.sentence), x)
         for layer in self.encoder:
             x = layer(x, mask)
         return Memory(self.encoder_norm(x), source.sentence)
@@ -221,7 +222,8 @@ class SentNmt(nn.Module):
             mask = (memory.sentence >= 0)[:, None, None, :]
         else:
             mask = same_sentence(queries, memory.sentence)
-        return Attended([layer.memory_attention.project(memory.states) for layer in self.decoder_layers()], mask)
+        projected = [layer.memory_attention.project(memory.states) for layer in self.decoder_layers()]
+        return Attended(projected, additive(mask, memory.states))
 
     def decoder_layer(
         self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None
@@ -235,7 +237,7 @@ class SentNmt(nn.Module):
         """States [R, T, d] that predict the target at every position, given the true prefix."""
         target = batch.target
         x = self.target_embedding(batch.prefix, target.position, target.ids.shape[1])
-        mask = causal(same_sentence(target.sentence, target.sentence))
+        mask = additive(causal(same_sentence(target.sentence, target.sentence)), x)
         attended = self.attend_to(memory, target.sentence)
         for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, attended)
@@ -261,7 +263,7 @@ class SentNmt(nn.Module):
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
         position, mask, reach = cache.extend(tokens)
-        x = self.target_embedding(tokens, position, reach)
+        x, mask = self.target_embedding(tokens, position, reach), additive(mask, self.target_embedding.weight)
         for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, cache.attended, cache.grown[number])
         return self.output(self.finish(x, cache.attended))

@@ -16,7 +16,17 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import Attention, DecoderLayer, EncoderLayer, Growing, KeyValue, LayerSizes, same_sentence
+from dynctx.layers import (
+    Attention,
+    DecoderLayer,
+    EncoderLayer,
+    Growing,
+    KeyValue,
+    LayerSizes,
+    additive,
+    product_type,
+    same_sentence,
+)
 from dynctx.linear import Linear
 from dynctx.subwords import EOS
 from dynctx.translators.bank import Bank
@@ -44,12 +54,14 @@ class ContextAttention(nn.Module):
     def forward(self, x: Tensor, context: KeyValue, mask: Tensor, bypass: Tensor | None = None) -> Tensor:
         """x [R, L, d]; mask [R, 1, L or 1, N]; bypass [R, L or 1]: positions that go on unchanged."""
         state = self.norm(x) if self.pre else x
+        state = state.to(product_type(state))  # once for both products
         y = self.attention(state, mask, context)
         if not self.gated:
             mixed = x + self.dropout(y)
         else:
             gate = torch.sigmoid(self.gate_state(state) + self.gate_context(y))
-            mixed = x + (1 - gate) * y if self.pre else gate * x + (1 - gate) * y
+            new = torch.addcmul(y, gate, y, value=-1)  # (1 - g) * y
+            mixed = x + new if self.pre else gate * x + new
         out = mixed if self.pre else self.norm(mixed)
         return out if bypass is None else torch.where(bypass[:, :, None], x, out)
 
@@ -64,7 +76,7 @@ class ContextMemory(Memory):
 @dataclass
 class ContextAttended(Attended):
     context: list[KeyValue]  # one a layer
-    context_mask: Tensor  # [R, 1, T or 1, N]
+    context_mask: Tensor  # [R, 1, T or 1, N], additive
     bypass: Tensor | None  # [R, T or 1]
 
     def rows(self, chosen: Tensor) -> ContextAttended:
@@ -129,8 +141,8 @@ class Tdnmt(SentNmt):
         states, sentence, empty = self.encode_context(batch, selection)
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
-        mask = same_sentence(source.sentence, source.sentence)
-        context_mask = same_sentence(source.sentence, sentence)
+        mask = additive(same_sentence(source.sentence, source.sentence), x)
+        context_mask = additive(same_sentence(source.sentence, sentence), x)
         bypass = None if empty is None else empty[source.sentence.clamp(min=0)]
         for layer, attention in zip(self.encoder, self.encoder_context):
             x = self.run_encoder_layer(layer, attention, x, mask, states, context_mask, bypass)
@@ -146,7 +158,7 @@ class Tdnmt(SentNmt):
         visible = (selected_tokens(context, selection) & ~ends) | last
         sentence = owners(context, visible)
         x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])
-        mask = same_sentence(sentence, sentence)
+        mask = additive(same_sentence(sentence, sentence), x)
         for layer in self.context_encoder:
             x = layer(x, mask)
         empty = ~selection.any(dim=1) if self.config.tdnmt.empty_context == "bypass" else None
@@ -162,7 +174,7 @@ class Tdnmt(SentNmt):
             bypass = None if memory.empty is None else memory.empty[queries.clamp(min=0)]
         attentions = cast(list[ContextAttention], list(self.decoder_context))
         context = [attention.attention.project(memory.context) for attention in attentions]
-        return ContextAttended(base.memory, base.memory_mask, context, mask, bypass)
+        return ContextAttended(base.memory, base.memory_mask, context, additive(mask, memory.context), bypass)
 
     def decoder_layer(
         self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None
