@@ -21,6 +21,7 @@ from dynctx.layers import (
     Growing,
     LayerSizes,
     Residual,
+    additive,
     attention,
     causal,
     same_sentence,
@@ -83,6 +84,15 @@ def test_causal_removes_what_lies_after() -> None:
     numbers = torch.tensor([[0, 0, 1]])
     mask = causal(same_sentence(numbers, numbers))
     assert mask[0, 0].tolist() == [[True, False, False], [True, True, False], [False, False, True]]
+
+
+def test_a_mask_that_is_added() -> None:
+    mask = torch.tensor([[True, False, True]])
+    found = additive(mask, torch.zeros(1, dtype=torch.float64))
+    assert found.dtype == torch.float64 and found.tolist() == [[0.0, -math.inf, 0.0]]
+    with torch.autocast("cpu", torch.bfloat16):  # products are computed in autocast's type, so the mask has it
+        assert additive(mask, torch.zeros(1)).dtype == torch.bfloat16
+    assert additive(mask, torch.zeros(1)).dtype == torch.float32
 
 
 def test_embedding_is_scaled_by_the_root_of_the_width_and_gets_its_position() -> None:
@@ -154,6 +164,8 @@ def test_attention_equals_plain_loops_for_any_number_of_queries(queries: int) ->
         return x.view(rows, -1, heads, size).transpose(1, 2)
 
     found = attention(split(query), split(key), split(value), mask[:, None])
+    added = attention(split(query), split(key), split(value), additive(mask[:, None], query))
+    assert torch.equal(found, added)
     assert torch.allclose(found.transpose(1, 2).flatten(2), expected, atol=1e-12)
     everything = torch.ones_like(mask)
     expected = torch.tensor(plain_attention(query, key, value, everything, heads), dtype=torch.float64)

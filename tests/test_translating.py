@@ -23,10 +23,16 @@ def test_batches_by_length_put_the_longest_first_and_keep_the_order_of_equals() 
     assert batches_by_length(np.array([], dtype=np.int64), 2) == []
 
 
-def test_batches_of_one_width_are_sorted_by_context() -> None:
-    """Sources are padded to multiples of 8: 9 and 16 take the same room, 8 and less take less."""
-    lengths, context = np.array([9, 3, 16, 8, 10, 1]), np.array([5, 7, 1, 20, 30, 7])
-    assert [b.tolist() for b in batches_by_length(lengths, 2, context)] == [[4, 0], [2, 3], [1, 5]]
+def test_a_few_sentences_with_much_context_have_batches_of_their_own() -> None:
+    lengths, context = np.arange(40, 0, -1), np.full(40, 4)
+    context[[30, 7]] = 50, 60  # one in 20
+    batches = batches_by_length(lengths, 16, context)
+    assert [len(batch) for batch in batches] == [2, 16, 16, 6]
+    assert batches[0].tolist() == [7, 30]  # the longer source first, as in every batch
+    assert np.concatenate(batches[1:]).tolist() == [n for n in range(40) if n not in (7, 30)]
+    # with so few batches one more would cost more than it saves; without context there is nothing to save
+    assert [len(batch) for batch in batches_by_length(lengths, 20, context)] == [20, 20]
+    assert [len(batch) for batch in batches_by_length(lengths, 16, np.zeros(40, int))] == [16, 16, 8]
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
 LOOK_EVERY = 4  # steps between two looks at who is done, on a GPU: a look waits for it
 PRUNE_EVERY = 8  # steps between two looks at which keys are still needed
+APART = 20  # one sentence in so many has an uncommonly long context
 SMALLEST = 16  # rows below which a smaller batch is no faster
 ROWWISE = ("number", "limits", "tokens", "history", "scores", "done", "best_penalised", "best_score", "best_ids")
 
@@ -196,14 +197,16 @@ def batches_by_length(
 ) -> list[NDArray[np.int64]]:
     """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once).
 
-    context: lengths of what each is read with. It is padded too, so those that take the same room for themselves are
-    sorted by it.
+    context: lengths of what each is read with, which is padded too: of many sentences, the few that are read with the
+    most have batches of their own.
     """
-    if context is None:
-        order = np.argsort(-lengths, kind="stable")
-    else:
-        order = np.lexsort((-lengths, -context, -lengths // 8))  # 8: what `one_per_row` rounds up to
-    return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
+    order = np.argsort(-lengths, kind="stable")
+    few = len(order) // APART if context is not None and context.any() and len(order) > 2 * batch_sentences else 0
+    apart = np.zeros(len(order), bool)
+    if few and context is not None:
+        apart[np.argsort(-context, kind="stable")[:few]] = True
+    parts = (order[apart[order]], order[~apart[order]])
+    return [part[i : i + batch_sentences] for part in parts for i in range(0, len(part), batch_sentences)]
 
 
 @torch.inference_mode()
