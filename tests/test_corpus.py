@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynctx.corpus import StoreWriter, TokenStore
+from dynctx.corpus import StoreWriter, TokenStore, reserved, some_documents
 from dynctx.errors import DynctxError
 from dynctx.subwords import EOS
 
@@ -185,3 +185,14 @@ def test_an_open_store_outlives_its_replacement(tmp_path: Path) -> None:
     old = write(tmp_path / "train", DOCUMENTS, USABLE)
     write(tmp_path / "train", [[([51], [61])]], [True])
     assert old.source_ids(2) == [13, 14, 15, EOS]
+
+
+def test_documents_are_drawn_whole_and_always_the_same() -> None:
+    pairs = [([7], [8])] * 4
+    store = TokenStore.from_ids([pairs] * 5)
+    store.usable[5] = False  # its document counts three
+    for wanted, documents in ((0, 0), (1, 1), (5, 2), (99, 5)):
+        found = some_documents(store, wanted).reshape(5, 4)
+        assert (found.all(axis=1) == found.any(axis=1)).all() and found.any(axis=1).sum() == documents
+    some, more = reserved(store, 0.2), reserved(store, 0.6)
+    assert not reserved(store, 0.0).any() and some.any() and (more & some == some).all() and more.sum() > some.sum()

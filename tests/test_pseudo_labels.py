@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dynctx.batches import Gatherer
-from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig
+from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import search
 from dynctx.errors import DynctxError
@@ -24,11 +24,11 @@ from dynctx.selection import pseudo_labels
 from dynctx.selection.pseudo_labels import (
     Labels,
     bleu_values,
+    judged_sentences,
     label,
     likelihood_values,
     load_labels,
     pairs_of,
-    some_documents,
     statistics,
 )
 from dynctx.translators import build_translator
@@ -310,14 +310,18 @@ def test_a_damaged_about_is_named(judge: Model) -> None:
         made(judge)
 
 
-def test_some_documents() -> None:
-    """Whole documents until there are enough sentences; what is unusable does not count and is not judged."""
+def test_which_sentences_are_judged() -> None:
+    """Whole documents until there are enough sentences, of those kept from translators; what is unusable never."""
     pairs = [([7], [8])] * 4
-    store = TokenStore.from_ids([pairs, pairs, pairs, pairs])
+    store = TokenStore.from_ids([pairs] * 5)
     store.usable[5] = False
-    assert some_documents(store, 0).tolist() == [n for n in range(16) if n != 5]
-    for wanted, documents in ((1, 1), (4, 1), (5, 2), (99, 4)):
-        found = some_documents(store, wanted)
-        taken = sorted(set((found // 4).tolist()))
-        assert found.tolist() == [n for n in range(16) if n // 4 in taken and n != 5]
-        assert len(taken) == documents + (wanted == 4 and 1 in taken)  # the one that lacks a sentence is too small
+    everyone = [n for n in range(20) if n != 5]
+    assert judged_sentences(store, Config()).tolist() == everyone
+    kept = TrainingConfig(reserve=0.4)  # 7.6 of 19 sentences: two documents
+    of_kept = judged_sentences(store, Config(training=kept)).tolist()
+    documents = {n // 4 for n in of_kept}
+    assert of_kept == [n for n in everyone if n // 4 in documents] and len(documents) == 2 + (1 in documents)
+    for wanted, count in ((1, 1), (99, len(documents))):
+        found = judged_sentences(store, Config(labels=LabelsConfig(sentences=wanted), training=kept)).tolist()
+        taken = {n // 4 for n in found}
+        assert taken <= documents and len(taken) == count and found == [n for n in everyone if n // 4 in taken]

@@ -22,6 +22,7 @@ from dynctx.training import reinforce
 from dynctx.training.loop import Training
 from dynctx.training.reinforce import Outcome, ReinforceRecipe
 from dynctx.training.scorer import ScorerRecipe
+from dynctx.training.translation import TranslationRecipe
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -62,6 +63,22 @@ def stages(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reinforced(config: Path, stages: Path, *overrides: str) -> list[str]:
     return [*SHORT, "training.stage=reinforce", f"training.init={stages / 'scorer'}", *overrides]
+
+
+def test_reserved_documents_are_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """What translators learn from and what rewards are asked about share no sentence."""
+    reserve = "training.reserve=0.4"
+    alone = ["reinforce.scorer_only=true", "scorer.enabled=true"]
+    cpu = torch.device("cpu")
+    plain = TranslationRecipe(changed(tiny_config, tmp_path, *SHORT, "training.selector=full", reserve), cpu)
+    scorer = ReinforceRecipe(changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, reserve, *alone)), cpu)
+    usable = np.asarray(plain.gatherer.store.usable)
+    assert (plain.usable ^ scorer.usable == usable).all() and plain.usable.any() and scorer.usable.any()
+    assert 0.4 <= scorer.usable.sum() / usable.sum() < 0.6
+    used = {number for plan in scorer.plans(0) for number in plan.sentences.tolist()}
+    assert used == set(np.flatnonzero(scorer.usable).tolist())
+    with pytest.raises(DynctxError, match=r"needs reinforce\.scorer_only"):
+        changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, reserve))
 
 
 def weights(output: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -179,6 +179,7 @@ class TrainingConfig:
     init: str = ""
     freeze: Literal["auto", "nothing", "base"] = "auto"
     selector: str = "none"
+    reserve: float = 0.0
     updates: int = 20000
     batch_tokens: int = 8192
     update_batches: int = 1
@@ -267,6 +268,7 @@ def check(config: Config, where: str) -> None:
         (training.checkpoint_every >= 1, "training.checkpoint_every must be at least 1"),
         (training.log_every >= 1, "training.log_every must be at least 1"),
         (training.updates >= 0, "training.updates must not be negative"),
+        (0 <= training.reserve < 1, "training.reserve must lie in [0, 1)"),
         (training.run_length >= 0, "training.run_length must not be negative (0: what the model prefers)"),
         (model.kind != "han" or model.han.encoder or model.han.decoder, "model.han needs encoder or decoder, or both"),
         (model.kind == "sentence" or model.scope >= 1, "model.scope must be at least 1 for a model that reads context"),
@@ -282,6 +284,10 @@ def check(config: Config, where: str) -> None:
     learned = training.stage != "translation"
     rules += [
         (not learned or model.kind != "sentence", f"training.stage: {training.stage} needs a model that reads context"),
+        (
+            training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
+            "training.reserve keeps documents from translators: with stage reinforce it needs reinforce.scorer_only",
+        ),
         (labels.margin >= 0, "labels.margin must not be negative"),
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
         (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),

@@ -99,6 +99,21 @@ class TokenStore:
         )
 
 
+def some_documents(store: TokenStore, sentences: float) -> NDArray[np.bool_]:
+    """[sentences] which belong to documents drawn at random, always in the same order, until so many are usable."""
+    usable, borders = np.asarray(store.usable), np.asarray(store.documents)
+    order = np.random.default_rng(0).permutation(len(borders) - 1)
+    sizes = np.diff(np.concatenate([[0], np.cumsum(usable)])[borders])[order]
+    taken = np.zeros(len(order), np.bool_)
+    taken[order[np.cumsum(sizes) - sizes < sentences]] = True
+    return np.repeat(taken, np.diff(borders))
+
+
+def reserved(store: TokenStore, share: float) -> NDArray[np.bool_]:
+    """[sentences] which translators do not learn from (training.reserve), so that they can be asked about them."""
+    return some_documents(store, share * int(np.sum(store.usable)))
+
+
 def _map(path: Path, dtype: str, length: int) -> np.ndarray:
     """A read-only memory map whose size is checked, so that a cut-off file is named and not half used."""
     expected = np.dtype(dtype).itemsize * length

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
 from dynctx.config import Config, DecodingConfig
-from dynctx.corpus import Ints, TokenStore
+from dynctx.corpus import Ints, TokenStore, reserved, some_documents
 from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
@@ -102,6 +102,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         "scope": model.translator.scope,
         "data": config.data.folder,
         "sentences": config.labels.sentences,
+        "reserve": config.training.reserve,
     }
     begin(folder, about, rank, barrier)
     judge = {"likelihood": likelihood_values, "bleu": bleu_values}[config.labels.kind]
@@ -111,7 +112,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
             continue
         store = TokenStore.open(data / split)
         gatherer = Gatherer(store, model.translator.scope, model.device)
-        wanted = some_documents(store, config.labels.sentences if split == "train" else 0)
+        wanted = judged_sentences(store, config) if split == "train" else np.flatnonzero(store.usable)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
         for number, sentences in enumerate(parts):
             place = folder / "parts" / f"{split}-{number:06d}.npy"
@@ -143,17 +144,14 @@ def fingerprint(model: Model) -> str:
     return digest.hexdigest()[:16]
 
 
-def some_documents(store: TokenStore, sentences: int) -> Ints:
-    """Usable sentences of documents drawn at random, until there are so many; all, where the number is 0."""
-    usable = np.asarray(store.usable)
-    if not sentences:
-        return np.flatnonzero(usable)
-    borders = np.asarray(store.documents)
-    order = np.random.default_rng(0).permutation(len(borders) - 1)
-    sizes = np.diff(np.concatenate([[0], np.cumsum(usable)])[borders])[order]
-    taken = np.zeros(len(order), np.bool_)
-    taken[order[np.cumsum(sizes) - sizes < sentences]] = True
-    return np.flatnonzero(usable & np.repeat(taken, np.diff(borders)))
+def judged_sentences(store: TokenStore, config: Config) -> Ints:
+    """Usable sentences of train, of some documents only where the config says so."""
+    wanted = np.asarray(store.usable).copy()
+    if config.training.reserve:
+        wanted &= reserved(store, config.training.reserve)
+    if config.labels.sentences:
+        wanted &= some_documents(store, config.labels.sentences)
+    return np.flatnonzero(wanted)
 
 
 def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], None]) -> None:
@@ -161,7 +159,8 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     known = folder / "about.json"
     if known.exists():
         earlier = read_about(folder)
-        earlier.setdefault("weights", about["weights"])  # labels of before they were written down
+        for key, value in (("weights", about["weights"]), ("reserve", 0.0)):
+            earlier.setdefault(key, value)  # labels of before these were written down
         differing = [
             f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
         ]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dynctx.batches import retargeted
 from dynctx.config import Config
-from dynctx.corpus import Ints
+from dynctx.corpus import Ints, TokenStore, reserved
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.losses import smoothed_cross_entropy
@@ -74,6 +74,11 @@ class ReinforceRecipe(TranslationRecipe):
             super().freeze()
         assert self.scorer is not None
         self.scorer.requires_grad_(True)
+
+    def wanted(self, store: TokenStore) -> NDArray[np.bool_]:
+        """The documents that the translator has not learned from, where there are such."""
+        share, usable = self.config.training.reserve, np.asarray(store.usable)
+        return usable & reserved(store, share) if share else usable
 
     def describe(self) -> list[str]:
         own = self.config.reinforce

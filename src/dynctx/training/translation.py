@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import Config
-from dynctx.corpus import TokenStore
+from dynctx.corpus import TokenStore, reserved
 from dynctx.decoding import reference_bank, translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
@@ -48,7 +48,7 @@ class TranslationRecipe:
         self.epoch = 0
         self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device, translator.lays_context)
         self.lengths = self.gatherer.lengths()
-        self.usable = np.asarray(self.gatherer.store.usable)
+        self.usable = self.wanted(self.gatherer.store)
         chosen = self.foreseen(0)
         usual = self.lengths if chosen is None else self.gatherer.lengths_of(np.arange(len(self.usable)), chosen)
         self.shape = choose_shape(
@@ -70,6 +70,10 @@ class TranslationRecipe:
     def choose(self, selector: str) -> Selector:
         probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
         return parse_selector(selector, self.config.seed, probabilities)
+
+    def wanted(self, store: TokenStore) -> NDArray[np.bool_]:
+        """[sentences] which are learned from."""
+        return np.asarray(store.usable) & ~reserved(store, self.config.training.reserve)
 
     def compile(self) -> None:
         self.translator.compile_layers()
