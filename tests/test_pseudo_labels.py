@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from dynctx.selection.pseudo_labels import (
     judged_sentences,
     label,
     likelihood_values,
-    load_labels,
+    load_values,
     pairs_of,
     statistics,
 )
@@ -181,7 +182,7 @@ def test_labels_on_disk(judge: Model) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["about.json", "dev.npy", "train.npy"]
     about = json.loads((folder / "about.json").read_text())
     assert about["kind"] == "likelihood" and about["train"] == statistics(values, 0.0)
-    labels = load_labels(folder, "train", 9, SCOPE, 0.0)
+    labels = Labels.of(load_values(folder, "train", "likelihood", 9, SCOPE))
     assert labels.counts.any(axis=1).tolist() == usable.tolist()
 
 
@@ -202,7 +203,8 @@ def test_a_killed_run_goes_on_where_it_was(judge: Model, tmp_path: Path, monkeyp
         judged.append(sentences.tolist())
         return likelihood_values(model, gatherer, sentences, batch_tokens)
 
-    monkeypatch.setattr(pseudo_labels, "likelihood_values", values)
+    likelihood = pseudo_labels.KINDS["likelihood"]
+    monkeypatch.setitem(pseudo_labels.KINDS, "likelihood", replace(likelihood, judge=values))
     with pytest.raises(KeyboardInterrupt):
         made(judge)
     assert not (tmp_path / "again" / "train.npy").exists()
@@ -275,14 +277,14 @@ def test_a_damaged_file_is_named(judge: Model, damage: bytes) -> None:
     place = made(judge) / "train.npy"
     place.write_bytes(damage)
     with pytest.raises(DynctxError, match=r"train\.npy.*damaged.*run 'dynctx label' again"):
-        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+        load_values(place.parent, "train", "likelihood", 9, SCOPE)
 
 
 def test_a_truncated_file_is_named(judge: Model) -> None:
     place = made(judge) / "train.npy"
     place.write_bytes(place.read_bytes()[:-5])
     with pytest.raises(DynctxError, match=r"train\.npy.*damaged"):
-        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+        load_values(place.parent, "train", "likelihood", 9, SCOPE)
 
 
 def test_nothing_is_unpickled(judge: Model) -> None:
@@ -290,17 +292,17 @@ def test_nothing_is_unpickled(judge: Model) -> None:
     with open(place, "wb") as file:
         np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DynctxError, match=r"train\.npy.*damaged"):
-        load_labels(place.parent, "train", 9, SCOPE, 0.0)
+        load_values(place.parent, "train", "likelihood", 9, SCOPE)
 
 
 def test_labels_must_fit_the_corpus_and_the_scope(judge: Model, tmp_path: Path) -> None:
     folder = made(judge)
-    with pytest.raises(DynctxError, match="labels of 9 sentences with 2 candidates, expected 9 with 6"):
-        load_labels(folder, "train", 9, 6, 0.0)
-    with pytest.raises(DynctxError, match="expected 10 with 2"):
-        load_labels(folder, "train", 10, SCOPE, 0.0)
+    with pytest.raises(DynctxError, match="labels of 9 sentences in 3 columns, expected 9 in 7"):
+        load_values(folder, "train", "likelihood", 9, 6)
+    with pytest.raises(DynctxError, match="expected 10 in 3"):
+        load_values(folder, "train", "likelihood", 10, SCOPE)
     with pytest.raises(DynctxError, match="no labels here; run 'dynctx label' first"):
-        load_labels(tmp_path / "nowhere", "train", 9, SCOPE, 0.0)
+        load_values(tmp_path / "nowhere", "train", "likelihood", 9, SCOPE)
 
 
 def test_a_damaged_about_is_named(judge: Model) -> None:

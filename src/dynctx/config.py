@@ -122,7 +122,7 @@ class LabelsConfig:
 
     model: str = ""
     folder: str = "labels"
-    kind: Literal["likelihood", "bleu"] = "likelihood"
+    kind: Literal["likelihood", "bleu", "reward"] = "likelihood"
     margin: float = 0.0
     together: bool = False
     sentences: int = 0

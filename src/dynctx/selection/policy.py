@@ -17,7 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dynctx.config import ReinforceConfig
 from dynctx.selection.sampling import draw, log_probability
+from dynctx.selection.strategies import Judged
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,13 @@ class Policy:
         """[n] of P_select."""
         probability = self.log_probabilities.exp()
         return -torch.where(probability > 0, probability * self.log_probabilities.clamp(min=-1e4), 0.0).sum(dim=1)
+
+
+def policy_of(own: ReinforceConfig, strategy: Judged, log_probabilities: Tensor, star: Tensor) -> Policy:
+    """What selections are drawn from beside the strategy's own [n, scope]."""
+    sizes, with_non = star.sum(1), strategy.size is None and own.sampling == "include_non"
+    sizes = sizes.clamp(min=1) if with_non else sizes
+    return Policy(log_probabilities, sizes, with_non, own.law == "independent")
 
 
 @lru_cache

@@ -6,6 +6,7 @@ candidate and of NON; a label is 1 where a candidate's value is above NON's, 0 w
 nothing. NON's own label is 1 where no candidate beats it.
 
     FOLDER/train.npy, dev.npy    [sentences, scope + 1] float32, the last column NON's; nan where there is none
+                                 (of kind reward: `selection.reward_tables`)
     FOLDER/about.json            what made them, and their statistics
     FOLDER/parts/                finished parts of a run that is not at its end: it goes on from there
 """
@@ -33,6 +34,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
 from dynctx.model_folder import Model
+from dynctx.selection import reward_tables
 from dynctx.selection.scoring import score
 
 PART = 4096  # sentences judged between two writes
@@ -105,28 +107,28 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         "reserve": config.training.reserve,
     }
     begin(folder, about, rank, barrier)
-    judge = {"likelihood": likelihood_values, "bleu": bleu_values}[config.labels.kind]
+    kind, scope = KINDS[config.labels.kind], model.translator.scope
     for split in ("train", "dev"):
         if (folder / f"{split}.npy").exists():
             say(f"{split}: judged already, in {folder}")
             continue
         store = TokenStore.open(data / split)
-        gatherer = Gatherer(store, model.translator.scope, model.device)
+        gatherer = Gatherer(store, scope, model.device)
         wanted = judged_sentences(store, config) if split == "train" else np.flatnonzero(store.usable)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
         for number, sentences in enumerate(parts):
             place = folder / "parts" / f"{split}-{number:06d}.npy"
             if number % world != rank or place.exists():
                 continue
-            write(place, judge(model, gatherer, sentences, config.labels.batch_tokens))
+            write(place, kind.judge(model, gatherer, sentences, config.labels.batch_tokens))
             say(f"{split}: part {number + 1} of {len(parts)}")
         barrier()
         if rank == 0:
-            values = np.full((len(store), model.translator.scope + 1), np.nan, np.float32)
+            values = np.full((len(store), kind.columns(scope)), np.nan, np.float32)
             for number, sentences in enumerate(parts):
                 values[sentences] = read(folder / "parts" / f"{split}-{number:06d}.npy")
-            about[split] = statistics(values, config.labels.margin)
-            say(describe(split, about[split]))
+            about[split] = kind.statistics(values, config.labels.margin)
+            say(kind.describe(split, about[split]))
             with atomic_write(folder / "about.json") as file:
                 json.dump(about, file, indent=1)
             write(folder / f"{split}.npy", values)
@@ -246,12 +248,34 @@ def describe(split: str, card: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def load_labels(folder: str | Path, split: str, sentences: int, scope: int, margin: float) -> Labels:
-    """The labels of a split, which must fit the corpus and the scope of the model."""
+@dataclass(frozen=True)
+class Kind:
+    """A way to judge: what there is for each sentence, and what is told of it."""
+
+    judge: Callable[[Model, Gatherer, Ints, int], Floats]
+    columns: Callable[[int], int]  # of a scope
+    statistics: Callable[[Floats, float], dict[str, Any]]
+    describe: Callable[[str, dict[str, Any]], str]
+
+
+KINDS = {
+    "likelihood": Kind(likelihood_values, lambda scope: scope + 1, statistics, describe),
+    "bleu": Kind(bleu_values, lambda scope: scope + 1, statistics, describe),
+    "reward": Kind(
+        reward_tables.reward_values, lambda scope: 2**scope, reward_tables.statistics, reward_tables.describe
+    ),
+}
+
+
+def load_values(folder: str | Path, split: str, kind: str, sentences: int, scope: int) -> Floats:
+    """What was found for a split, which must fit the corpus, the scope of the model and what is to be learned."""
+    found = read_about(Path(folder))["kind"]
+    if (found == "reward") != (kind == "reward"):
+        raise DynctxError(f"{at(Path(folder))}: labels of kind {found!r}, but labels.kind is {kind!r}")
     values = read(Path(folder) / f"{split}.npy")
-    if values.shape != (sentences, scope + 1):
+    if values.shape != (sentences, KINDS[kind].columns(scope)):
         raise DynctxError(
-            f"{at(Path(folder) / f'{split}.npy')}: labels of {values.shape[0]} sentences with "
-            f"{values.shape[1] - 1} candidates, expected {sentences} with {scope}; run 'dynctx label' again"
+            f"{at(Path(folder) / f'{split}.npy')}: labels of {values.shape[0]} sentences in {values.shape[1]} columns, "
+            f"expected {sentences} in {KINDS[kind].columns(scope)} (a scope of {scope}); run 'dynctx label' again"
         )
-    return Labels.of(values, margin)
+    return values

@@ -20,7 +20,11 @@ def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
         recipe = TranslationRecipe(config, fabric.device)
     else:
         config = replace(config, scorer=replace(config.scorer, enabled=True))
-        if config.training.stage == "scorer":
+        if config.training.stage == "scorer" and config.labels.kind == "reward":
+            from dynctx.training.rewarded import RewardedRecipe
+
+            recipe = RewardedRecipe(config, fabric.device)
+        elif config.training.stage == "scorer":
             from dynctx.training.scorer import ScorerRecipe
 
             recipe = ScorerRecipe(config, fabric.device)

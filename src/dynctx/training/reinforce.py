@@ -24,7 +24,7 @@ from dynctx.errors import DynctxError
 from dynctx.losses import smoothed_cross_entropy
 from dynctx.planning import Plan, plan_pairs
 from dynctx.selection.instances import gather_instances
-from dynctx.selection.policy import Policy, subsets
+from dynctx.selection.policy import Policy, policy_of, subsets
 from dynctx.selection.scorer import Scorer
 from dynctx.selection.scoring import sums
 from dynctx.selection.strategies import Judged
@@ -106,10 +106,7 @@ class ReinforceRecipe(TranslationRecipe):
         assert self.scorer is not None
         log_probabilities, present = self.probabilities(self.scorer, sentences)
         star = self.strategy.choose(log_probabilities.detach().exp(), present)
-        sizes, with_non = star.sum(1), self.strategy.size is None and own.sampling == "include_non"
-        policy = Policy(
-            log_probabilities, sizes.clamp(min=1) if with_non else sizes, with_non, own.law == "independent"
-        )
+        policy = policy_of(own, self.strategy, log_probabilities, star)
         drawn, log_probability = policy.sample()
         chosen = drawn.cpu().numpy()  # before rewards are asked for: later it would wait for them
         estimate = getattr(self, own.estimator.replace("-", "_"))

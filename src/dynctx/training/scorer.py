@@ -20,23 +20,31 @@ from dynctx.model_folder import Model, build_scorer, join, save_model
 from dynctx.planning import Plan, Shape, plan_epoch, updates
 from dynctx.prepare import load_subwords
 from dynctx.selection.instances import gather_instances, instance_tokens
-from dynctx.selection.pseudo_labels import Labels, load_labels
+from dynctx.selection.pseudo_labels import Labels, load_values
 from dynctx.selection.scorer import Scorer, probability_first
 from dynctx.training.translation import start_from
 from dynctx.translators import build_translator
 
 
-class LabelledSentences:
+class Judged:
+    """A split of which something was written down beforehand for each sentence."""
+
+    def __init__(self, config: Config, split: str, device: torch.device) -> None:
+        scope, labels = config.model.scope, config.labels
+        self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
+        self.values = load_values(labels.folder, split, labels.kind, len(self.gatherer.store), scope)
+        self.usable = np.asarray(~np.isnan(self.values).all(axis=1))  # [sentences]
+        self.tokens: Ints = instance_tokens(self.gatherer, np.arange(len(self.gatherer.store)))  # [sentences]
+
+
+class LabelledSentences(Judged):
     """A split with its labels, and the scorer's answers to it."""
 
-    def __init__(self, config: Config, split: str, scope: int, device: torch.device) -> None:
-        self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
-        labels = config.labels
-        self.together = labels.together  # else candidates are seen one by one
-        self.labels: Labels = load_labels(labels.folder, split, len(self.gatherer.store), scope, labels.margin)
+    def __init__(self, config: Config, split: str, device: torch.device) -> None:
+        super().__init__(config, split, device)
+        self.together = config.labels.together  # else candidates are seen one by one
+        self.labels = Labels.of(self.values, config.labels.margin)
         self.usable = np.asarray(self.labels.counts.any(axis=1))
-        everyone = np.arange(len(self.gatherer.store))
-        self.tokens: Ints = instance_tokens(self.gatherer, everyone)  # [sentences]
 
     def score(self, scorer: Scorer, embedding: Any, sentences: Ints) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, labels and which of these count, each [n, scope + 1]."""
@@ -46,11 +54,11 @@ class LabelledSentences:
         return scores, value, self.gatherer.to_device(self.labels.counts[sentences])
 
 
-class ScorerRecipe:
-    """Binary cross-entropy on the labels. The translator, whose embedding the scorer reads with, stays as it is."""
+class ScorerStage:
+    """A scorer that learns beside a translator, whose embedding it reads with and which stays as it is."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        self.config = config
+        self.config, self.device = config, device
         self.source, self.target = load_subwords(Path(config.data.folder))
         torch.manual_seed(config.seed)
         self.translator = build_translator(config.model, len(self.source), len(self.target))
@@ -62,7 +70,31 @@ class ScorerRecipe:
         self.copied = start_from(self.translator, scorer, config.training.init, self.source, self.target)
         self.module = join(self.translator, scorer)
         self.translator.requires_grad_(False)
-        self.train, self.dev = (LabelledSentences(config, s, config.model.scope, device) for s in ("train", "dev"))
+
+    def batches(self, split: Judged, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
+        """A batch is as many sentences as their pairs of source and candidate fill."""
+        training, tokens = self.config.training, split.tokens
+        lengths = np.stack([tokens, np.zeros_like(tokens), np.zeros_like(tokens)])
+        shape = Shape(1, max(training.batch_tokens, int(tokens.max())), 0)
+        usable, seed = split.usable, self.config.seed
+        return updates(lambda e: plan_epoch(lengths, usable, shape, seed, e), training.update_batches, epoch, index)
+
+    def parts(self, split: Judged) -> list[Ints]:
+        """All that was judged, as much at a time as a batch holds."""
+        wanted = np.flatnonzero(split.usable)
+        ends = np.cumsum(split.tokens[wanted]) // self.config.training.batch_tokens
+        return np.split(wanted, np.flatnonzero(np.diff(ends)) + 1)
+
+    def save(self, folder: Path, about: dict[str, Any]) -> None:
+        save_model(folder, Model(self.config, self.translator, self.source, self.target, about, self.scorer))
+
+
+class ScorerRecipe(ScorerStage):
+    """Binary cross-entropy on the labels."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        super().__init__(config, device)
+        self.train, self.dev = (LabelledSentences(config, split, device) for split in ("train", "dev"))
         if not self.train.usable.any():
             raise DynctxError(f"{config.labels.folder}: every label is a tie; nothing can be learned from them")
 
@@ -72,12 +104,7 @@ class ScorerRecipe:
         return [f"{int(counts.sum()):,} labels, {share:.1%} of them 1", *self.copied]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
-        """A batch is as many sentences as their pairs of source and candidate fill."""
-        training = self.config.training
-        lengths = np.stack([self.train.tokens, np.zeros_like(self.train.tokens), np.zeros_like(self.train.tokens)])
-        shape = Shape(1, max(training.batch_tokens, int(self.train.tokens.max())), 0)
-        usable, seed = self.train.usable, self.config.seed
-        return updates(lambda e: plan_epoch(lengths, usable, shape, seed, e), training.update_batches, epoch, index)
+        return self.batches(self.train, epoch, index)
 
     def normaliser(self, plans: list[Plan]) -> int:
         return sum(int(self.train.labels.counts[plan.sentences].sum()) for plan in plans)
@@ -97,9 +124,7 @@ class ScorerRecipe:
         self.module.eval()
         of_labels: list[list[Tensor]] = [[], [], []]  # scores, values, and whether it is NON's
         non = sizes = sentences = 0
-        wanted = np.flatnonzero(self.dev.usable)
-        ends = np.cumsum(self.dev.tokens[wanted]) // self.config.training.batch_tokens
-        for part in np.split(wanted, np.flatnonzero(np.diff(ends)) + 1):
+        for part in self.parts(self.dev):
             score, value, counts = self.dev.score(self.scorer, self.translator.source_embedding, part)
             is_non = torch.zeros_like(counts).index_fill(
                 1, torch.tensor([score.shape[1] - 1], device=score.device), True
@@ -125,9 +150,6 @@ class ScorerRecipe:
             "non": non / max(1, sentences),
             "size": sizes / max(1, sentences),
         }
-
-    def save(self, folder: Path, about: dict[str, Any]) -> None:
-        save_model(folder, Model(self.config, self.translator, self.source, self.target, about, self.scorer))
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:

@@ -1,0 +1,113 @@
+"""Training the scorer on a table of rewards: which of all subsets of a sentence's candidates earns most.
+
+The translator stays as it is, so its rewards are worked out once, by `dynctx label` with `labels.kind: reward`. What is
+raised is the expected reward over all subsets, less the price of each sentence that is read: the estimator `exact` of
+the stage reinforce, without a translator to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynctx.config import Config
+from dynctx.corpus import Ints
+from dynctx.devices import many_shapes
+from dynctx.errors import DynctxError
+from dynctx.planning import Plan
+from dynctx.selection.instances import gather_instances
+from dynctx.selection.policy import Policy, policy_of
+from dynctx.selection.reward_tables import candidates_of, subset_bits
+from dynctx.selection.scorer import judge
+from dynctx.selection.strategies import Judged as JudgedSelector
+from dynctx.selection.strategies import parse_selector
+from dynctx.training.reinforce import mean
+from dynctx.training.scorer import Judged, ScorerStage
+
+
+class RewardedRecipe(ScorerStage):
+    """The expected reward over all subsets, under the law, the price and the strategy of the stage reinforce."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        super().__init__(config, device)
+        probabilities = judge(self.scorer, self.translator.source_embedding)
+        strategy = parse_selector(config.reinforce.strategy, config.seed, probabilities)
+        if not isinstance(strategy, JudgedSelector):
+            raise DynctxError(
+                f"reinforce.strategy is {config.reinforce.strategy!r}: expected probability-first or size-first N"
+            )
+        self.strategy: JudgedSelector = strategy
+        self.train, self.dev = (Judged(config, split, device) for split in ("train", "dev"))
+        everyone = np.arange(len(self.train.usable))
+        self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
+        if not self.train.usable.any():
+            raise DynctxError(f"{config.labels.folder}: no sentence has a candidate; nothing can be learned")
+        self.subsets = torch.from_numpy(subset_bits(config.model.scope)).float().to(device)  # [2 ** scope, scope]
+        self.weights = torch.from_numpy(1 << np.arange(config.model.scope)).to(device)
+
+    def describe(self) -> list[str]:
+        own = self.config.reinforce
+        price = f", a price of {own.price:g} for each sentence" if own.price else ""
+        return [f"rewards of {int(self.train.usable.sum()):,} sentences; law {own.law}{price}", *self.copied]
+
+    def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
+        return self.batches(self.train, epoch, index)
+
+    def normaliser(self, plans: list[Plan]) -> int:
+        return sum(len(plan.sentences) for plan in plans)
+
+    def select(self, split: Judged, sentences: Ints) -> tuple[Policy, Tensor, Tensor, Tensor]:
+        """The policy, the strategy's own selection [n, scope], and rewards and prices of all subsets [n, 2 ** scope]"""
+        with many_shapes():
+            instances = gather_instances(split.gatherer, sentences)
+            scores = self.scorer(instances, self.translator.source_embedding)
+        log_probabilities = self.scorer.log_probabilities(scores, instances.present)
+        present = instances.present[:, :-1]
+        star = self.strategy.choose(log_probabilities.detach().exp(), present)
+        policy = policy_of(self.config.reinforce, self.strategy, log_probabilities, star)
+        prices = self.config.reinforce.price * (present.float() @ self.subsets.t())
+        return policy, star, split.gatherer.to_device(split.values[sentences]), prices
+
+    def earned(self, star: Tensor, worth: Tensor) -> Tensor:
+        """[n] what a selection [n, scope] is worth."""
+        return worth.gather(1, (star * self.weights).sum(1, keepdim=True)).squeeze(1)
+
+    def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
+        self.scorer.train()
+        policy, star, rewards, prices = self.select(self.train, plan.sentences)
+        worth = rewards - prices
+        entropy = policy.entropy()
+        loss = -(policy.exact() * (worth - worth.mean(1, keepdim=True))).sum()
+        everyone = torch.ones_like(entropy, dtype=torch.bool)
+        logs = {
+            "worth": mean(self.earned(star, worth), everyone),
+            "non": mean(~star.any(dim=1), everyone),
+            "size": mean(star.sum(1), everyone),
+            "entropy": mean(entropy.detach(), everyone),
+        }
+        return loss - self.config.reinforce.entropy_bonus * entropy.sum(), logs
+
+    @torch.inference_mode()
+    def validate(self) -> dict[str, float]:
+        """Mean rewards on dev: of the strategy's selection, of taking nothing, all, and the best of all subsets."""
+        self.module.eval()
+        total: dict[str, float] = dict.fromkeys(("score", "reward", "none", "full", "oracle", "non", "size"), 0.0)
+        count = 0
+        for part in self.parts(self.dev):
+            _, star, rewards, prices = self.select(self.dev, part)
+            found = {
+                "score": self.earned(star, rewards - prices),
+                "reward": self.earned(star, rewards),
+                "none": rewards[:, 0],
+                "full": rewards[:, -1],
+                "oracle": rewards.amax(dim=1),
+                "non": ~star.any(dim=1),
+                "size": star.sum(1),
+            }
+            for name, values in found.items():
+                total[name] += float(values.double().sum())
+            count += len(part)
+        return {name: value / max(1, count) for name, value in total.items()}

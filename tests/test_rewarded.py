@@ -1,0 +1,188 @@
+"""A table of rewards, and the scorer that learns from it: the same as asking the translator, only cheaper."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import changed, log_of, train_here
+
+from dynctx.batches import Gatherer
+from dynctx.commands import label_corpus
+from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError
+from dynctx.model_folder import load_model, load_weights
+from dynctx.selection.reward_tables import describe, reward_values, statistics, subset_bits
+from dynctx.selection.scoring import score
+from dynctx.training.reinforce import ReinforceRecipe
+from dynctx.training.rewarded import RewardedRecipe
+from dynctx.training.scorer import ScorerRecipe
+
+pytest_plugins = ("tiny_fixtures",)
+
+SCOPE = 2
+CPU = torch.device("cpu")
+SHORT = [
+    "model.kind=tdnmt",
+    f"model.scope={SCOPE}",
+    "model.dropout=0",
+    "training.updates=6",
+    "training.update_batches=1",
+    "training.schedule.peak=0.01",
+    "training.schedule.warmup=1",
+    "training.validate_every=3",
+    "training.average=0",
+    "training.checkpoint_every=100",
+    "training.log_every=2",
+    "scorer.pair_layers=1",
+    "scorer.set_layers=1",
+    "scorer.dropout=0",
+]
+
+
+@pytest.fixture(scope="module")
+def stages(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a translator, the table of its rewards, and a scorer that learned from it."""
+    folder = tmp_path_factory.mktemp("rewards")
+    train_here(tiny_config, folder / "translator", *SHORT, "training.selector=random subset", "training.updates=10")
+    label_corpus(changed(tiny_config, folder / "unused", *rewarded(folder)))
+    train_here(tiny_config, folder / "scorer", *rewarded(folder))
+    return folder
+
+
+def rewarded(folder: Path, *more: str) -> list[str]:
+    settings = [f"labels.model={folder / 'translator'}", f"labels.folder={folder / 'labels'}", "labels.kind=reward"]
+    return [*SHORT, *settings, f"training.init={folder / 'translator'}", "training.stage=scorer", *more]
+
+
+def test_subsets_by_their_bits() -> None:
+    assert subset_bits(2).tolist() == [[False, False], [True, False], [False, True], [True, True]]
+    with pytest.raises(DynctxError, match="a scope of 11"):
+        subset_bits(11)
+
+
+def test_the_table_is_what_the_translator_says(tiny_config: Path, stages: Path) -> None:
+    model = load_model(stages / "translator")
+    store = TokenStore.open(Path(model.config.data.folder) / "train")
+    gatherer = Gatherer(store, SCOPE)
+    found = reward_values(model, gatherer, np.array([0, 1, 4]), 0)
+    alone, first, both = [0, 0], [1, 0], [1, 1]  # in a document sentence 0 has no candidate, 1 has one, 4 has two
+    asked = [(0, alone), (1, alone), (1, first), (4, alone), (4, first), (4, [0, 1]), (4, both)]
+    sentences, selection = np.array([a for a, _ in asked]), np.array([b for _, b in asked], np.bool_)
+    reward = score(model.translator, gatherer, sentences, selection, rewards=True).reward
+    assert reward is not None
+    expected = [[reward[0]] * 4, [*reward[1:3], *reward[1:3]], reward[3:]]  # what is not there changes nothing
+    np.testing.assert_allclose(found, np.array(expected), rtol=1e-5)
+    whole = np.load(stages / "labels" / "train.npy")
+    assert whole.shape == (len(store), 4)
+    np.testing.assert_allclose(whole[[0, 1, 4]], found, rtol=1e-4)
+
+
+def test_what_is_told_of_a_table() -> None:
+    table = np.array([[0.5, 0.4, 0.6, 0.3], [0.5, 0.2, 0.1, 0.5], [np.nan] * 4], np.float32)
+    found = statistics(table)
+    assert found["sentences"] == 2 and found["empty_is_best"] == 1
+    assert found["previous"] == pytest.approx([0.5, 0.3, 0.4]) and found["oracle"] == pytest.approx(0.55)
+    assert describe("dev", found).splitlines() == [
+        "dev: 2 sentences judged, mean rewards:",
+        "  none         0.5000",
+        "  previous 1   0.3000",
+        "  full         0.4000",
+        "  oracle       0.5500",
+        "  none is best for 50.0%",
+    ]
+    assert statistics(table[2:])["sentences"] == 0
+
+
+@pytest.mark.parametrize("law", ["independent", "sequential"])
+def test_it_is_the_exact_estimator_without_the_translator(
+    law: str, tiny_config: Path, stages: Path, tmp_path: Path
+) -> None:
+    """Loss and gradient of a batch are those of the stage reinforce, which asks the translator each time."""
+    settings = [f"reinforce.law={law}", "reinforce.price=0.01", "scorer.enabled=true", "scorer.temperature=0.02"]
+    ours = RewardedRecipe(changed(tiny_config, tmp_path, *rewarded(stages, *settings)), CPU)
+    init = f"training.init={stages / 'scorer'}"
+    stage = ["training.stage=reinforce", "reinforce.estimator=exact", "reinforce.scorer_only=true", init]
+    theirs = ReinforceRecipe(changed(tiny_config, tmp_path, *SHORT, *settings, *stage), CPU)
+    ours.scorer.load_state_dict(theirs.scorer.state_dict())
+    plan = next(ours.updates(0, 0))[2][0]
+    assert len(plan.sentences) > 3
+    found, _ = ours.loss(plan)
+    outcome = theirs.select(plan.sentences)
+    assert float(found) == pytest.approx(float(outcome.loss), rel=1e-3)
+    found.backward()
+    outcome.loss.backward()
+    pairs = list(zip(ours.scorer.parameters(), theirs.scorer.parameters()))
+    largest = max(float(p.grad.abs().max()) for _, p in pairs if p.grad is not None)
+    for mine, other in pairs:
+        assert mine.grad is not None and other.grad is not None
+        assert torch.allclose(mine.grad, other.grad, atol=2e-3 * largest)
+    assert largest > 0
+
+
+def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    recipe = RewardedRecipe(
+        changed(
+            tiny_config,
+            tmp_path,
+            *rewarded(stages, "scorer.enabled=true", "reinforce.price=0.1", "training.batch_tokens=4096"),
+        ),
+        CPU,
+    )
+    recipe.dev.values[:] = [0.1, 0.2, 0.4, 0.8]
+    chosen = torch.zeros(12, SCOPE, dtype=torch.bool)
+    chosen[2, 0] = chosen[3] = True  # one candidate for one sentence, two for another, none for ten
+    recipe.strategy.choose = lambda probabilities, present: chosen  # type: ignore[method-assign]
+    found = recipe.validate()
+    assert found["reward"] == pytest.approx((10 * 0.1 + 0.2 + 0.8) / 12)
+    assert found["score"] == pytest.approx((10 * 0.1 + (0.2 - 0.1) + (0.8 - 0.2)) / 12)
+    assert found["none"] == pytest.approx(0.1) and found["full"] == pytest.approx(0.8)
+    assert found["oracle"] == pytest.approx(0.8)
+    assert found["non"] == pytest.approx(10 / 12) and found["size"] == pytest.approx(3 / 12)
+
+
+def test_a_clear_table_is_learned(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """Where the nearest pays and the next one costs, the nearest is selected; where reading never pays, nothing is."""
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    (folder / "about.json").write_text((stages / "labels" / "about.json").read_text())
+    for pays, size in ((0.3, 1.0), (0.0, 0.0)):
+        for split in ("train", "dev"):
+            values = np.load(stages / "labels" / f"{split}.npy")
+            values[:] = np.array([0.3, 0.3 + pays, 0.3 - pays, 0.3], np.float32)
+            np.save(folder / f"{split}.npy", values)
+        place = tmp_path / f"run{size:g}"
+        more = [f"labels.folder={folder}", "training.updates=100", "training.validate_every=50", "scorer.squash=false"]
+        law = [
+            "reinforce.law=independent",
+            "reinforce.price=0.05",
+            "training.schedule.kind=constant",
+            "training.schedule.peak=0.003",
+        ]
+        train_here(tiny_config, place, *rewarded(stages, *more, *law))
+        last = [line["validation"] for line in log_of(place) if "validation" in line][-1]
+        # in each document of six the first has no candidate
+        assert last["size"] == pytest.approx(size * 5 / 6) and last["reward"] == pytest.approx(0.3 + pays * 5 / 6)
+        before, after = load_weights(stages / "translator" / "model"), load_weights(place / "model")
+        assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_labels_of_another_kind_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    config = changed(tiny_config, tmp_path, *rewarded(stages, "labels.kind=likelihood", "scorer.enabled=true"))
+    with pytest.raises(DynctxError, match=r"labels of kind 'reward', but labels\.kind is 'likelihood'"):
+        ScorerRecipe(config, CPU)
+
+
+def test_a_strategy_that_asks_no_scorer_is_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    settings = rewarded(stages, "scorer.enabled=true", "reinforce.strategy=full")
+    with pytest.raises(DynctxError, match="expected probability-first or size-first N"):
+        RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+
+
+def test_the_run_is_told_of(stages: Path) -> None:
+    lines = log_of(stages / "scorer")
+    assert {"loss", "worth", "non", "size", "entropy"} <= {key for line in lines for key in line}
+    assert all(math.isfinite(value) for line in lines for value in line.values() if isinstance(value, float))
