@@ -112,7 +112,7 @@ def test_it_is_the_exact_estimator_without_the_translator(
     assert len(plan.sentences) > 3
     found, _ = ours.loss(plan)
     outcome = theirs.select(plan.sentences)
-    assert float(found) == pytest.approx(float(outcome.loss), rel=1e-3)
+    assert found.item() == pytest.approx(outcome.loss.item(), rel=1e-3)
     found.backward()
     outcome.loss.backward()
     pairs = list(zip(ours.scorer.parameters(), theirs.scorer.parameters()))
