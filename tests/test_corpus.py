@@ -191,8 +191,20 @@ def test_documents_are_drawn_whole_and_always_the_same() -> None:
     pairs = [([7], [8])] * 4
     store = TokenStore.from_ids([pairs] * 5)
     store.usable[5] = False  # its document counts three
+    usable = np.asarray(store.usable)
     for wanted, documents in ((0, 0), (1, 1), (5, 2), (99, 5)):
-        found = some_documents(store, wanted).reshape(5, 4)
-        assert (found.all(axis=1) == found.any(axis=1)).all() and found.any(axis=1).sum() == documents
-    some, more = reserved(store, 0.2), reserved(store, 0.6)
-    assert not reserved(store, 0.0).any() and some.any() and (more & some == some).all() and more.sum() > some.sum()
+        found = some_documents(store, usable, wanted).reshape(5, 4)
+        assert (found.sum(axis=1) == usable.reshape(5, 4).sum(axis=1) * found.any(axis=1)).all()
+        assert found.any(axis=1).sum() == documents
+    assert (some_documents(store, usable, 9) == some_documents(store, usable, 9)).all()
+
+
+def test_what_is_reserved_is_at_most_its_share() -> None:
+    pairs = [([7], [8])]
+    store = TokenStore.from_ids([pairs * 5, pairs * 5, pairs * 90])
+    assert not reserved(store, 0.0).any()
+    assert reserved(store, 0.05).sum() == 5  # a large document is left out, not cut
+    assert reserved(store, 0.15)[:10].all() and reserved(store, 0.15).sum() == 10
+    assert reserved(store, 0.97).sum() in (10, 95)  # whichever is drawn first
+    with pytest.raises(DynctxError, match=r"training\.reserve is 0\.01, and every document"):
+        reserved(store, 0.01)

@@ -319,11 +319,21 @@ def test_which_sentences_are_judged() -> None:
     store.usable[5] = False
     everyone = [n for n in range(20) if n != 5]
     assert judged_sentences(store, Config()).tolist() == everyone
-    kept = TrainingConfig(reserve=0.4)  # 7.6 of 19 sentences: two documents
+    kept = TrainingConfig(reserve=0.45)  # 8.55 of 19 sentences: two documents
     of_kept = judged_sentences(store, Config(training=kept)).tolist()
     documents = {n // 4 for n in of_kept}
-    assert of_kept == [n for n in everyone if n // 4 in documents] and len(documents) == 2 + (1 in documents)
-    for wanted, count in ((1, 1), (99, len(documents))):
+    assert of_kept == [n for n in everyone if n // 4 in documents] and len(documents) == 2
+    for wanted, count in ((1, 1), (99, 2)):
         found = judged_sentences(store, Config(labels=LabelsConfig(sentences=wanted), training=kept)).tolist()
         taken = {n // 4 for n in found}
         assert taken <= documents and len(taken) == count and found == [n for n in everyone if n // 4 in taken]
+
+
+def test_a_judge_that_knows_the_reserve_is_refused(judge: Model) -> None:
+    """Labels of a reserve come from a model that has not learned from it, and are used with that reserve."""
+    config = replace(judge.config, training=replace(judge.config.training, reserve=0.5))
+    with pytest.raises(DynctxError, match=r"trained with training\.reserve 0, so it has learned from documents"):
+        label(config, judge, 0, 1, print, lambda: None)
+    folder = made(judge)
+    with pytest.raises(DynctxError, match=r"labels with training\.reserve 0, but here it is 0\.5"):
+        load_values(folder, "train", "likelihood", 9, SCOPE, 0.5)

@@ -65,16 +65,37 @@ def reinforced(config: Path, stages: Path, *overrides: str) -> list[str]:
     return [*SHORT, "training.stage=reinforce", f"training.init={stages / 'scorer'}", *overrides]
 
 
+def test_the_price_is_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """The translator's advantage is of rewards as they are, the scorer's and the log's with prices taken off."""
+    found = []
+    for price in (0.0, 0.5):
+        settings = reinforced(tiny_config, stages, f"reinforce.price={price}", "scorer.enabled=true", "model.dropout=0")
+        recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
+        torch.manual_seed(3)
+        found.append(recipe.select(np.arange(24)))
+    plain, priced = found
+    assert (plain.drawn == priced.drawn).all() and plain.advantage.abs().max() > 0
+    assert torch.allclose(plain.advantage, priced.advantage, atol=1e-6)
+    assert not torch.allclose(plain.logs["advantage"], priced.logs["advantage"], atol=1e-3)
+
+
 def test_reserved_documents_are_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     """What translators learn from and what rewards are asked about share no sentence."""
     reserve = "training.reserve=0.4"
     alone = ["reinforce.scorer_only=true", "scorer.enabled=true"]
     cpu = torch.device("cpu")
     plain = TranslationRecipe(changed(tiny_config, tmp_path, *SHORT, "training.selector=full", reserve), cpu)
+    with pytest.raises(DynctxError, match=r"trained with training\.reserve 0, so it has learned from documents"):
+        ReinforceRecipe(changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, reserve, *alone)), cpu)
+    config = stages / "scorer" / "model" / "config.yaml"
+    before = config.read_text()
+    config.write_text(before.replace("reserve: 0.0", "reserve: 0.4"))  # as if it had been trained so
     scorer = ReinforceRecipe(changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, reserve, *alone)), cpu)
+    config.write_text(before)
+    assert "documents kept from translators: 40% of the sentences" in scorer.describe()
     usable = np.asarray(plain.gatherer.store.usable)
     assert (plain.usable ^ scorer.usable == usable).all() and plain.usable.any() and scorer.usable.any()
-    assert 0.4 <= scorer.usable.sum() / usable.sum() < 0.6
+    assert 0.3 < scorer.usable.sum() / usable.sum() <= 0.4
     used = {number for plan in scorer.plans(0) for number in plan.sentences.tolist()}
     assert used == set(np.flatnonzero(scorer.usable).tolist())
     with pytest.raises(DynctxError, match=r"needs reinforce\.scorer_only"):

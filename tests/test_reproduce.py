@@ -17,7 +17,7 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import load_model
 from dynctx.prepare import read_held_out
-from dynctx.reproduce import load_table, reproduce
+from dynctx.reproduce import load_table, reproduce, translated_with
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -88,7 +88,7 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
 
 def test_a_model_brought_from_another_machine_is_used(tiny_config: Path, tmp_path: Path) -> None:
     place = tmp_path / "runs" / "seed1" / "sentence"
-    train_here(tiny_config, place, *FEW)
+    train_here(tiny_config, place, *FEW, "seed=1", "model.scope=2")
     for left in (place / "state").iterdir():
         left.unlink() if left.is_file() else shutil.rmtree(left)
     (place / "state").rmdir()
@@ -104,8 +104,41 @@ def test_a_part_of_the_rows(tiny_config: Path, tmp_path: Path) -> None:
     assert [run.name for run in (tmp_path / "runs" / "seed1").iterdir()] == ["sentence"]
     assert reproduce(table, tmp_path / "table", 0, only=("SentNmt", "*full"))
     assert list(json.loads((tmp_path / "table.json").read_text())["rows"]) == ["SentNmt / 1", "TDNMT full / 1"]
-    with pytest.raises(DynctxError, match="no row has a name like 'HAN' or 'SAN'"):
-        reproduce(table, tmp_path / "table", 0, only=("HAN", "SAN"))
+    with pytest.raises(DynctxError, match="no row has a name like 'HAN'"):
+        reproduce(table, tmp_path / "table", 0, only=("SentNmt", "HAN"))
+
+
+def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config)
+    with pytest.raises(DynctxError, match="row 'TDNMT full' is compared with 'SentNmt': add --rows 'SentNmt'"):
+        reproduce(table, tmp_path / "table", 0, only=("TDNMT full",))
+    assert not (tmp_path / "runs").exists()
+    assert reproduce(table, tmp_path / "table", 0, scoring=False, only=("TDNMT full",))
+    assert reproduce(table, tmp_path / "table", 0, only=("SentNmt", "TDNMT full"))  # the control in a later call
+    found = json.loads((tmp_path / "table.json").read_text())["rows"]["TDNMT full / 1"]
+    assert [a["row"] for a in found["against"]] == ["SentNmt"]
+
+
+def test_a_finished_run_with_another_config_is_not_taken_for_this_one(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
+    assert reproduce(table, tmp_path / "table", 0)
+    again = write_table(
+        tmp_path, tiny_config, rows=TABLE["rows"][:1], settings=[*TABLE["settings"], "model.dropout=0.5"]
+    )
+    assert reproduce(again, tmp_path / "table", 0)  # its row is there: nothing is asked of the run
+    with pytest.raises(DynctxError, match=r"made with another config: model\.dropout was 0\.1 and is now 0\.5"):
+        reproduce(again, tmp_path / "other", 0)
+
+
+def test_which_rows_were_translated_where() -> None:
+    gpu, cpu = {"torch": "2.11.0+cu130"}, {"torch": "2.13.0+cpu", "device": "CPU, float32"}
+    assert (
+        translated_with([{"row": "a", **cpu}, {"row": "b", **cpu}])
+        == "Translated with torch 2.13.0+cpu (CPU, float32)."
+    )
+    assert translated_with([{"row": "a", **cpu}, {"row": "b", **gpu}, {"row": "b", **gpu}]) == (
+        "Translated with torch 2.13.0+cpu (CPU, float32): a; torch 2.11.0+cu130 (CUDA, bfloat16): b."
+    )
 
 
 def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path) -> None:

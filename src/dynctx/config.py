@@ -210,6 +210,10 @@ class RuntimeConfig:
     compile: bool = False
 
 
+# what the stage reinforce can tell apart: subsets are numbered by their bits, and `exact` asks about all of them
+LARGEST_SCOPES = {"self-critical": 40, "rloo": 40, "exact": 10}
+
+
 @dataclass
 class Config:
     """Everything that decides a run."""
@@ -287,6 +291,15 @@ def check(config: Config, where: str) -> None:
         (
             training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
             "training.reserve keeps documents from translators: with stage reinforce it needs reinforce.scorer_only",
+        ),
+        (
+            reinforce.law == "sequential" or not reinforce.strategy.startswith("size-first"),
+            "reinforce.law: independent draws selections of any size; size-first needs the sequential law",
+        ),
+        (
+            training.stage != "reinforce" or model.scope <= LARGEST_SCOPES[reinforce.estimator],
+            f"reinforce.estimator: {reinforce.estimator} needs a model.scope of at most "
+            f"{LARGEST_SCOPES[reinforce.estimator]}",
         ),
         (labels.margin >= 0, "labels.margin must not be negative"),
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),

@@ -99,19 +99,32 @@ class TokenStore:
         )
 
 
-def some_documents(store: TokenStore, sentences: float) -> NDArray[np.bool_]:
-    """[sentences] which belong to documents drawn at random, always in the same order, until so many are usable."""
-    usable, borders = np.asarray(store.usable), np.asarray(store.documents)
+def some_documents(store: TokenStore, usable: NDArray[np.bool_], sentences: int) -> NDArray[np.bool_]:
+    """[sentences] the usable ones of documents drawn at random, always in the same order, until there are so many."""
+    borders = np.asarray(store.documents)
     order = np.random.default_rng(0).permutation(len(borders) - 1)
     sizes = np.diff(np.concatenate([[0], np.cumsum(usable)])[borders])[order]
     taken = np.zeros(len(order), np.bool_)
     taken[order[np.cumsum(sizes) - sizes < sentences]] = True
-    return np.repeat(taken, np.diff(borders))
+    return np.repeat(taken, np.diff(borders)) & usable
 
 
 def reserved(store: TokenStore, share: float) -> NDArray[np.bool_]:
-    """[sentences] which translators do not learn from (training.reserve), so that they can be asked about them."""
-    return some_documents(store, share * int(np.sum(store.usable)))
+    """[sentences] which translators do not learn from (training.reserve), so that they can be asked about them: whole
+    documents drawn at random, always the same, that make up at most this share."""
+    usable, borders = np.asarray(store.usable), np.asarray(store.documents)
+    sizes = np.diff(np.concatenate([[0], np.cumsum(usable)])[borders])
+    taken, left = np.zeros(len(sizes), np.bool_), share * usable.sum()
+    for document in np.random.default_rng(0).permutation(len(sizes)).tolist():
+        if sizes[document] <= left:
+            taken[document] = True
+            left -= sizes[document]
+    found = np.repeat(taken, np.diff(borders)) & usable
+    if share and not found.any():
+        raise DynctxError(
+            f"training.reserve is {share:g}, and every document of the training data is larger than that share of it"
+        )
+    return found
 
 
 def _map(path: Path, dtype: str, length: int) -> np.ndarray:

@@ -199,6 +199,16 @@ def default_model() -> Path:
     )
 
 
+def check_reserve(folder: str | Path, earlier: Config, now: Config) -> None:
+    """What is kept in reserve must have been kept from the translator from the beginning."""
+    then, wanted = earlier.training.reserve, now.training.reserve
+    if wanted and then != wanted:
+        raise DynctxError(
+            f"{folder}: that model was trained with training.reserve {then:g}, so it has learned from documents that "
+            f"{wanted:g} would keep from it; all stages need the same"
+        )
+
+
 def read_config(folder: str | Path) -> Config:
     """How a model is built and what its languages are, without its weights."""
     place = find_model(folder) / "config.yaml"

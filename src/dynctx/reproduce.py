@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,69 +22,38 @@ from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
 from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
-from dynctx.model_folder import load_model
+from dynctx.model_folder import load_model, read_config
 from dynctx.pipeline import translate_and_explain
-from dynctx.plain_data import build, read_yaml
 from dynctx.prepare import read_held_out
+from dynctx.tables import TableRow, chosen_rows, compared, load_table
 
+# what does not change a run of a stage, or is set by the stage itself; a run may lie elsewhere than where it was made
+ELSEWHERE = ("training.init", "data.folder", "labels.folder", "labels.model", "scorer.enabled")
+UNUSED = {
+    "translation": (*ELSEWHERE, "labels", "reinforce", "scorer"),
+    "scorer": (
+        *ELSEWHERE,
+        "labels.batch_tokens",
+        "reinforce.reward_tokens",
+        "reinforce.generated",
+        "training.selector",
+    ),
+    "reinforce": (*ELSEWHERE, "labels", "training.selector"),
+}
 TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on
 
 
-@dataclass
-class Run:
-    """One training run: settings laid over the table's config, the run it starts from, whose labels it learns from."""
-
-    settings: list[str] = field(default_factory=list)
-    init: str = ""
-    labels: str = ""
-
-
-@dataclass
-class TableRow:
-    """A line of the table: a run translated with a selector (without one: as it was trained)."""
-
-    name: str
-    run: str
-    selector: str = ""
-    control: str = ""
-    others: list[str] = field(default_factory=list)  # further rows to compare with
-    paper: float | None = None
-    seeds: list[int] = field(default_factory=list)
-
-
-@dataclass
-class TableConfig:
-    title: str
-    config: str
-    test: str
-    runs: dict[str, Run]
-    rows: list[TableRow]
-    folder: str = "runs"
-    settings: list[str] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=lambda: [1])
-    beam: int = 4
-
-
-def compared(row: TableRow) -> list[str]:
-    return [name for name in (row.control, *row.others) if name]
-
-
-def load_table(path: Path) -> TableConfig:
-    table = build(TableConfig, read_yaml(path), at(path), "")
-    names = [row.name for row in table.rows]
-    for row in table.rows:
-        if row.run not in table.runs:
-            raise DynctxError(f"{at(path)}: row {row.name!r} names no run of the table: {row.run!r}")
-        for control in compared(row):
-            if control not in names[: names.index(row.name)]:
-                raise DynctxError(f"{at(path)}: row {row.name!r}: its control {control!r} is no row above it")
-    for name, run in table.runs.items():
-        for other in (run.init, run.labels):
-            if other and other not in list(table.runs)[: list(table.runs).index(name)]:
-                raise DynctxError(f"{at(path)}: run {name!r} builds on {other!r}, which is no run above it")
-    if len(set(names)) != len(names):
-        raise DynctxError(f"{at(path)}: two rows have one name")
-    return table
+def translated_with(records: list[dict[str, Any]]) -> str:
+    """Which torch and which kind of device made the translations; where rows differ in it, which rows."""
+    rows: dict[str, list[str]] = {}
+    for record in records:
+        device = record.get("device") or ("CPU, float32" if "+cpu" in record["torch"] else "CUDA, bfloat16")
+        names = rows.setdefault(f"torch {record['torch']} ({device})", [])
+        if record["row"] not in names:
+            names.append(record["row"])
+    if len(rows) == 1:
+        return f"Translated with {next(iter(rows))}."
+    return "Translated with " + "; ".join(f"{key}: {', '.join(names)}" for key, names in rows.items()) + "."
 
 
 class OutOfTime(Exception):
@@ -106,13 +73,24 @@ class Reproduction:
         only: tuple[str, ...] = (),
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
-        self.rows = [row for row in self.table.rows if not only or any(fnmatchcase(row.name, one) for one in only)]
-        if not self.rows:
-            raise DynctxError(f"{at(path)}: no row has a name like {' or '.join(map(repr, only))}")
+        self.rows = chosen_rows(self.table, path, only)
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
         self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
         self.said: dict[str, list[list[str]]] = self.read(TRANSLATIONS)  # the translations, by the same
+        self.check_controls()
+
+    def check_controls(self) -> None:
+        """What the chosen rows are compared with is there, or chosen too: asked before any training."""
+        chosen = {row.name for row in self.rows}
+        for row in self.rows if self.scoring else ():
+            for seed in row.seeds or self.table.seeds:
+                for control in compared(row):
+                    if control not in chosen and self.key(control, seed) not in self.said:
+                        raise DynctxError(
+                            f"row {row.name!r} is compared with {control!r}: add --rows {control!r}, or leave the "
+                            "scoring to another call (--unscored)"
+                        )
 
     def read(self, suffix: str) -> dict[str, Any]:
         place = self.output.with_suffix(suffix)
@@ -168,7 +146,7 @@ class Reproduction:
         finished = (place / "state" / "finished.json").exists()
         brought = (place / "model").exists() and not (place / "state").exists()  # from another machine
         if finished or brought:
-            return
+            return self.check_same(name, seed)
         run = self.table.runs[name]
         for other in (run.init, run.labels):
             if other:
@@ -184,6 +162,18 @@ class Reproduction:
         print(f"== {name}, seed {seed}", flush=True)
         if train(config, self.deadline).get("paused"):
             raise OutOfTime
+
+    def check_same(self, name: str, seed: int) -> None:
+        """A run that is there already must be the one that the table asks for now."""
+        from dynctx.training.loop import FREE, differences
+
+        place, config = self.place(name, seed), self.config(name, seed)
+        differing = differences(read_config(place), config, (*FREE, *UNUSED[config.training.stage]))
+        if differing:
+            raise DynctxError(
+                f"{place}: this run was made with another config: {'; '.join(differing)}. Set it back, or remove the "
+                "run and the rows that it has in the results"
+            )
 
     def look_at_the_clock(self) -> None:
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -218,6 +208,7 @@ class Reproduction:
             "seconds": round(seconds, 1),
             "model": {key: model.about.get(key) for key in ("updates", "best_update", "minutes", "versions")},
             "torch": torch.__version__,
+            "device": "CPU, float32" if model.device.type == "cpu" else f"{model.device.type.upper()}, bfloat16",
             "dynctx": __version__,
         }
         self.said[self.key(row.name, seed)] = [list(document.sentences) for document in found]
@@ -229,12 +220,14 @@ class Reproduction:
     def score(self, row: TableRow, seed: int) -> None:
         """Score a row's translations, and compare them with those of its control of the same seed."""
         record, scores = self.results[self.key(row.name, seed)], self.scores(row.name, seed)
-        record["scores"] = {score.name: round(score.value, 2) for score in scores}
-        record["signatures"] = {score.name: score.signature for score in scores}
         comparisons = {name: paired_bootstrap(scores[0], self.scores(name, seed)[0]) for name in compared(row)}
-        record["against"] = [
-            {"row": name, "delta": round(found.delta, 2), "p": found.p_value} for name, found in comparisons.items()
-        ]
+        record |= {
+            "scores": {score.name: round(score.value, 2) for score in scores},
+            "signatures": {score.name: score.signature for score in scores},
+            "against": [
+                {"row": name, "delta": round(found.delta, 2), "p": found.p_value} for name, found in comparisons.items()
+            ],
+        }
         self.write()
         print(f"{row.name}, seed {seed}: " + ", ".join(f"{k} {v}" for k, v in record["scores"].items()), flush=True)
 
@@ -277,7 +270,7 @@ class Reproduction:
                 lines.append(f"| {' | '.join([*cells, '' if row.paper is None else f'{row.paper:.2f}'])} |")
         if scored:
             record = scored[0]
-            lines += ["", f"Test set: {self.table.test}, beam {self.table.beam}. torch {record['torch']}.", ""]
+            lines += ["", f"Test set: {self.table.test}, beam {self.table.beam}. {translated_with(scored)}", ""]
             lines += [f"* {name}: `{signature}`" for name, signature in record["signatures"].items()]
         return "\n".join(lines) + "\n"
 

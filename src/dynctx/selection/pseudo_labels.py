@@ -33,7 +33,7 @@ from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
-from dynctx.model_folder import Model
+from dynctx.model_folder import Model, check_reserve
 from dynctx.selection import reward_tables
 from dynctx.selection.scoring import score
 
@@ -97,6 +97,7 @@ def table(count: int, scope: int, row: Ints, column: Ints, values: NDArray[Any])
 def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier: Callable[[], None]) -> None:
     """Judge train and dev; `world` processes share the parts out, the first puts them together."""
     folder, data = Path(config.labels.folder), Path(config.data.folder)
+    check_reserve(config.labels.model, model.config, config)
     about: dict[str, Any] = {
         "kind": config.labels.kind,
         "model": config.labels.model,
@@ -148,11 +149,11 @@ def fingerprint(model: Model) -> str:
 
 def judged_sentences(store: TokenStore, config: Config) -> Ints:
     """Usable sentences of train, of some documents only where the config says so."""
-    wanted = np.asarray(store.usable).copy()
+    wanted = np.asarray(store.usable)
     if config.training.reserve:
-        wanted &= reserved(store, config.training.reserve)
+        wanted = reserved(store, config.training.reserve)
     if config.labels.sentences:
-        wanted &= some_documents(store, config.labels.sentences)
+        wanted = some_documents(store, wanted, config.labels.sentences)
     return np.flatnonzero(wanted)
 
 
@@ -267,11 +268,14 @@ KINDS = {
 }
 
 
-def load_values(folder: str | Path, split: str, kind: str, sentences: int, scope: int) -> Floats:
+def load_values(folder: str | Path, split: str, kind: str, sentences: int, scope: int, reserve: float = 0.0) -> Floats:
     """What was found for a split, which must fit the corpus, the scope of the model and what is to be learned."""
-    found = read_about(Path(folder))["kind"]
-    if (found == "reward") != (kind == "reward"):
-        raise DynctxError(f"{at(Path(folder))}: labels of kind {found!r}, but labels.kind is {kind!r}")
+    about = read_about(Path(folder))
+    if (about["kind"] == "reward") != (kind == "reward"):
+        raise DynctxError(f"{at(Path(folder))}: labels of kind {about['kind']!r}, but labels.kind is {kind!r}")
+    kept = about.get("reserve", 0.0)
+    if kept != reserve:
+        raise DynctxError(f"{at(Path(folder))}: labels with training.reserve {kept:g}, but here it is {reserve:g}")
     values = read(Path(folder) / f"{split}.npy")
     if values.shape != (sentences, KINDS[kind].columns(scope)):
         raise DynctxError(

@@ -299,13 +299,8 @@ class Training:
 
     def check_same(self, earlier: dict[str, Any]) -> None:
         """A run goes on with the config it was begun with, as far as that changes what is learned."""
-        then = flat(to_dict(parse_config(earlier, where=f"{self.output}: the config of the last checkpoint")))
-        now = flat(to_dict(self.config))
-        differing = [
-            f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
-            for key in sorted(then.keys() | now.keys())
-            if then.get(key) != now.get(key) and not any(f"{key}.".startswith(f"{free}.") for free in FREE)
-        ]
+        then = parse_config(earlier, where=f"{self.output}: the config of the last checkpoint")
+        differing = differences(then, self.config, FREE)
         if differing:
             raise DynctxError(
                 f"{self.output}: this run was begun with another config: {'; '.join(differing)}. "
@@ -346,6 +341,16 @@ class Training:
         with torch.no_grad():
             for name, parameter in named(self.recipe.module).items():
                 parameter.copy_(weights[name])
+
+
+def differences(then: Config, now: Config, free: tuple[str, ...]) -> list[str]:
+    """What differs between two configs, keys and sections that are `free` to left out."""
+    before, after = flat(to_dict(then)), flat(to_dict(now))
+    return [
+        f"{key} was {before.get(key)!r} and is now {after.get(key)!r}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key) and not any(f"{key}.".startswith(f"{name}.") for name in free)
+    ]
 
 
 def flat(content: Any, key: str = "") -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Outcome:
 
     loss: Tensor  # of the scorer, summed over sentences
     drawn: Chosen  # [n, scope] Z^
-    advantage: Tensor  # [n] r(Z^) - r(Z*), 0 where they are the same
+    advantage: Tensor  # [n] r(Z^) - r(Z*) without prices, 0 where they are the same
     logs: dict[str, Tensor]
 
 
@@ -117,7 +117,8 @@ class ReinforceRecipe(TranslationRecipe):
         advantage = torch.where(differ, reward_drawn - reward_star, 0.0)
         logs = self.logs(sentences, star, present, differ, advantage, entropy.detach())
         logs |= {"reward_star": mean(reward_star, differ), "reward_drawn": mean(reward_drawn, differ)}
-        return Outcome(loss, chosen, advantage, logs)
+        unpriced = advantage + own.price * (drawn.sum(1) - star.sum(1))  # the price of reading is the scorer's business
+        return Outcome(loss, chosen, unpriced, logs)
 
     def rewards(self, sentences: Ints, *selections: Tensor) -> list[Tensor]:
         """The rewards [n] of several selections [n, scope]; what is asked for twice is worked out once."""

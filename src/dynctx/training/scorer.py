@@ -32,7 +32,9 @@ class Judged:
     def __init__(self, config: Config, split: str, device: torch.device) -> None:
         scope, labels = config.model.scope, config.labels
         self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
-        self.values = load_values(labels.folder, split, labels.kind, len(self.gatherer.store), scope)
+        self.values = load_values(
+            labels.folder, split, labels.kind, len(self.gatherer.store), scope, config.training.reserve
+        )
         self.usable = np.asarray(~np.isnan(self.values).all(axis=1))  # [sentences]
         self.tokens: Ints = instance_tokens(self.gatherer, np.arange(len(self.gatherer.store)))  # [sentences]
 
@@ -67,7 +69,7 @@ class ScorerStage:
         self.scorer = scorer
         if not config.training.init:
             raise DynctxError("training.init is missing: the translator whose embedding the scorer shares")
-        self.copied = start_from(self.translator, scorer, config.training.init, self.source, self.target)
+        self.copied = start_from(self.translator, scorer, config.training.init, self.source, self.target, config)
         self.module = join(self.translator, scorer)
         self.translator.requires_grad_(False)
 
@@ -96,7 +98,7 @@ class ScorerRecipe(ScorerStage):
         super().__init__(config, device)
         self.train, self.dev = (LabelledSentences(config, split, device) for split in ("train", "dev"))
         if not self.train.usable.any():
-            raise DynctxError(f"{config.labels.folder}: every label is a tie; nothing can be learned from them")
+            raise DynctxError(f"{config.labels.folder}: no sentence was judged; there is nothing to learn from")
 
     def describe(self) -> list[str]:
         counts, value = self.train.labels.counts, self.train.labels.value

@@ -19,7 +19,7 @@ from dynctx.decoding import reference_bank, translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
-from dynctx.model_folder import Model, build_scorer, join, load_model, named, save_model
+from dynctx.model_folder import Model, build_scorer, check_reserve, join, load_model, named, save_model
 from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.selection.scorer import Scorer, judge
@@ -41,7 +41,7 @@ class TranslationRecipe:
         torch.manual_seed(config.seed)
         translator = build_translator(config.model, len(self.source), len(self.target))
         self.scorer = build_scorer(config)
-        self.copied = start_from(translator, self.scorer, config.training.init, self.source, self.target)
+        self.copied = start_from(translator, self.scorer, config.training.init, self.source, self.target, config)
         self.translator, self.module = translator, join(translator, self.scorer)
         self.freeze()
         self.selector = self.choose(config.training.selector)
@@ -81,8 +81,10 @@ class TranslationRecipe:
 
     def describe(self) -> list[str]:
         kept, pieces = int(self.usable.sum()), int(self.lengths[1][self.usable].sum())
+        reserve = self.config.training.reserve
         return [
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
+            *([f"documents kept from translators: {reserve:.0%} of the sentences"] if reserve else []),
             f"context: {self.selector.name}" + (f", scope {self.translator.scope}" if self.translator.scope else ""),
             *self.copied,
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
@@ -142,7 +144,12 @@ SHARED = ("width", "feed_forward", "heads", "encoder_layers", "decoder_layers", 
 
 
 def start_from(
-    translator: SentNmt, scorer: Scorer | None, folder: str, source: Subwords, target: Subwords
+    translator: SentNmt,
+    scorer: Scorer | None,
+    folder: str,
+    source: Subwords,
+    target: Subwords,
+    config: Config | None = None,
 ) -> list[str]:
     """Copy an earlier model's weights; what it does not have starts fresh. Returns what was done, in words."""
     if not folder:
@@ -156,6 +163,8 @@ def start_from(
         raise DynctxError(
             f"{folder}: that model has another subword model than the prepared data; they must be the same"
         )
+    if config is not None:
+        check_reserve(folder, earlier.config, config)
     for name in SHARED:
         here, there = getattr(translator.config, name), getattr(earlier.config.model, name)
         if here != there:

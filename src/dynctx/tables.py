@@ -1,0 +1,75 @@
+"""What a table of results is: runs that start from one another, and rows that score a run beside a control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from dynctx.errors import DynctxError, at
+from dynctx.plain_data import build, read_yaml
+
+
+@dataclass
+class Run:
+    """One training run: settings laid over the table's config, the run it starts from, whose labels it learns from."""
+
+    settings: list[str] = field(default_factory=list)
+    init: str = ""
+    labels: str = ""
+
+
+@dataclass
+class TableRow:
+    """A line of the table: a run translated with a selector (without one: as it was trained)."""
+
+    name: str
+    run: str
+    selector: str = ""
+    control: str = ""
+    others: list[str] = field(default_factory=list)  # further rows to compare with
+    paper: float | None = None
+    seeds: list[int] = field(default_factory=list)
+
+
+@dataclass
+class TableConfig:
+    title: str
+    config: str
+    test: str
+    runs: dict[str, Run]
+    rows: list[TableRow]
+    folder: str = "runs"
+    settings: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=lambda: [1])
+    beam: int = 4
+
+
+def compared(row: TableRow) -> list[str]:
+    return [name for name in (row.control, *row.others) if name]
+
+
+def load_table(path: Path) -> TableConfig:
+    table = build(TableConfig, read_yaml(path), at(path), "")
+    names = [row.name for row in table.rows]
+    for row in table.rows:
+        if row.run not in table.runs:
+            raise DynctxError(f"{at(path)}: row {row.name!r} names no run of the table: {row.run!r}")
+        for control in compared(row):
+            if control not in names[: names.index(row.name)]:
+                raise DynctxError(f"{at(path)}: row {row.name!r}: its control {control!r} is no row above it")
+    for name, run in table.runs.items():
+        for other in (run.init, run.labels):
+            if other and other not in list(table.runs)[: list(table.runs).index(name)]:
+                raise DynctxError(f"{at(path)}: run {name!r} builds on {other!r}, which is no run above it")
+    if len(set(names)) != len(names):
+        raise DynctxError(f"{at(path)}: two rows have one name")
+    return table
+
+
+def chosen_rows(table: TableConfig, path: Path, only: tuple[str, ...]) -> list[TableRow]:
+    """The rows whose names are like one of these; all, where none is given."""
+    for pattern in only:
+        if not any(fnmatchcase(row.name, pattern) for row in table.rows):
+            raise DynctxError(f"{at(path)}: no row has a name like {pattern!r}")
+    return [row for row in table.rows if not only or any(fnmatchcase(row.name, pattern) for pattern in only)]
