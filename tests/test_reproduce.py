@@ -137,7 +137,7 @@ def test_which_rows_were_translated_where() -> None:
         == "Translated with torch 2.13.0+cpu (CPU, float32)."
     )
     assert translated_with([{"row": "a", **cpu}, {"row": "b", **gpu}, {"row": "b", **gpu}]) == (
-        "Translated with torch 2.13.0+cpu (CPU, float32): a; torch 2.11.0+cu130 (CUDA, bfloat16): b."
+        "Translated with torch 2.13.0+cpu (CPU, float32): 'a'; torch 2.11.0+cu130 (CUDA, bfloat16): 'b'."
     )
 
 

@@ -53,7 +53,7 @@ def translated_with(records: list[dict[str, Any]]) -> str:
             names.append(record["row"])
     if len(rows) == 1:
         return f"Translated with {next(iter(rows))}."
-    return "Translated with " + "; ".join(f"{key}: {', '.join(names)}" for key, names in rows.items()) + "."
+    return "Translated with " + "; ".join(f"{key}: {', '.join(map(repr, names))}" for key, names in rows.items()) + "."
 
 
 class OutOfTime(Exception):
