@@ -126,7 +126,7 @@ class Reporter:
         self.write({"update": update, "validation": scores, "seconds": round(seconds, 1)})
         for name, value in scores.items():
             self.board.add_scalar(f"dev/{name}", value, update)
-        self.say(f"update {update}  dev: {self.scores(scores)}  best {best:.2f}  after {seconds:,.0f} s")
+        self.say(f"update {update}  dev: {self.scores(scores)}  best {figure(best)}  after {seconds:,.0f} s")
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Reporter:
 
     @staticmethod
     def scores(scores: dict[str, float]) -> str:
-        return "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if name != "score")
+        return "  ".join(f"{name} {figure(value)}" for name, value in scores.items() if name != "score")
 
     def write(self, record: dict[str, Any]) -> None:
         place = self.output / "log.jsonl"
@@ -164,6 +164,11 @@ def count_parameters(module: nn.Module) -> dict[str, tuple[int, int]]:
         part[0 if parameter.requires_grad else 1] += parameter.numel()
     counts["total"] = [sum(part[k] for part in counts.values()) for k in (0, 1)]
     return {name: (part[0], part[1]) for name, part in counts.items()}
+
+
+def figure(value: float) -> str:
+    """BLEU to a thousandth; rewards and shares, which are below 1 and move little, to a ten-thousandth."""
+    return f"{value:.4f}" if abs(value) < 1 else f"{value:.3f}"
 
 
 def peak_memory(device: torch.device) -> int:
