@@ -73,3 +73,8 @@ def put(folder: Path, files: dict[str, str]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     return folder
+
+
+def held(folder: Path) -> dict[str, str]:
+    """What lies in a folder, by name."""
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
