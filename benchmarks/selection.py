@@ -98,6 +98,7 @@ def training(config: Config, folder: Path, device: torch.device, steps: int) -> 
     for name, settings in {
         "in a batch that generates": ["reinforce.generated=1"],
         "in a batch that does not": ["reinforce.generated=0"],
+        "in one that does not, all sentences tried": ["reinforce.generated=0", "reinforce.tried=1"],
         "scorer only": ["reinforce.scorer_only=true"],
     }.items():
         settings = ["training.stage=reinforce", "scorer.enabled=true", f"training.init={folder}", *settings]
@@ -110,7 +111,7 @@ def training(config: Config, folder: Path, device: torch.device, steps: int) -> 
         parts = {part: round(statistics.median(times), 1) for part, times in clock.found.items()}
         say(what=f"reinforce step, {name}", milliseconds=round(whole, 1), ratio=round(whole / base, 2), parts=parts)
         del recipe
-    generates, other, _ = found.values()
+    generates, other, *_ = found.values()
     share = config.reinforce.generated
     whole = share * generates + (1 - share) * other
     say(

@@ -65,6 +65,38 @@ def reinforced(config: Path, stages: Path, *overrides: str) -> list[str]:
     return [*SHORT, "training.stage=reinforce", f"training.init={stages / 'scorer'}", *overrides]
 
 
+def test_some_sentences_stand_for_all(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """Half of a batch is tried, with twice the weight; the others get a selection too, and no advantage."""
+    settings = reinforced(tiny_config, stages, "reinforce.tried=0.5", "scorer.enabled=true", "model.dropout=0")
+    recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
+    sentences, asked = np.arange(2, 12), []
+    attempt = recipe.attempt
+
+    def watched(some: np.ndarray) -> Outcome:
+        asked.append(attempt(some))
+        numbers.append(some.tolist())
+        return asked[-1]
+
+    recipe.attempt = watched  # type: ignore[method-assign]
+    numbers: list[list[int]] = []
+    torch.manual_seed(1)
+    found = [recipe.select(sentences) for _ in range(20)]
+    assert all(len(some) == 5 for some in numbers)
+    assert {n for some in numbers for n in some} == set(sentences.tolist())  # everyone's turn comes
+    for whole, part, some in zip(found, asked, numbers):
+        places = [int(np.flatnonzero(sentences == n)[0]) for n in some]
+        assert float(whole.loss) == pytest.approx(2 * float(part.loss)) and whole.logs is part.logs
+        assert (whole.drawn[places] == part.drawn).all()
+        assert torch.allclose(whole.advantage[places], 2 * part.advantage)
+        rest = [n for n in range(10) if n not in places]
+        assert not whole.advantage[rest].any()
+    others = np.concatenate([whole.drawn for whole in found])
+    assert others.any() and others.shape == (200, SCOPE)
+    alone = reinforced(tiny_config, stages, "reinforce.scorer_only=true", "scorer.enabled=true")
+    recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *alone), torch.device("cpu"))
+    assert recipe.tried(7).all()  # nothing else is learned from the others
+
+
 def test_the_price_is_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     """The translator's advantage is of rewards as they are, the scorer's and the log's with prices taken off."""
     found = []
@@ -211,7 +243,8 @@ def test_alpha_one_generates_nothing(
     train_here(tiny_config, tmp_path / "one", *reinforced(tiny_config, stages, "reinforce.alpha=1"))
     assert not calls
     assert [line["generated"] for line in log_of(tmp_path / "one") if "loss" in line] == [0, 0]
-    train_here(tiny_config, tmp_path / "less", *reinforced(tiny_config, stages, "reinforce.alpha=0.5"))
+    often = ("reinforce.alpha=0.5", "reinforce.generated=1")
+    train_here(tiny_config, tmp_path / "less", *reinforced(tiny_config, stages, *often))
     assert calls and all(calls)
 
 

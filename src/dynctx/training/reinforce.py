@@ -102,11 +102,40 @@ class ReinforceRecipe(TranslationRecipe):
         return scorer.log_probabilities(scores, instances.present), instances.present[:, :-1]
 
     def select(self, sentences: Ints) -> Outcome:
+        """Try selections for some of the sentences; the others get one too, for the translator to learn with."""
+        count, tried = len(sentences), self.tried(len(sentences))
+        if tried.all():
+            return self.attempt(sentences)
+        some, rest = np.flatnonzero(tried), np.flatnonzero(~tried)
+        with torch.no_grad():
+            policy, _, _ = self.policy(sentences[rest])
+            others = policy.sample()[0].cpu().numpy()
+        found = self.attempt(sentences[some])
+        drawn = np.zeros((count, self.gatherer.scope), np.bool_)
+        drawn[some], drawn[rest] = found.drawn, others
+        # those that are tried stand for all: the expected gradient is that of trying all of them
+        advantage = found.advantage.new_zeros(count)
+        advantage[self.gatherer.to_device(some)] = found.advantage * (count / len(some))
+        return Outcome(found.loss * (count / len(some)), drawn, advantage, found.logs)
+
+    def tried(self, count: int) -> NDArray[np.bool_]:
+        """[n] for which sentences of a batch rewards are asked for; without a translator to train, all of them."""
         own = self.config.reinforce
+        if own.scorer_only or own.tried >= 1:
+            return np.ones(count, np.bool_)
+        some = torch.randperm(count)[: max(1, round(own.tried * count))]  # on the host, as nothing waits for it there
+        return np.isin(np.arange(count), some.numpy())
+
+    def policy(self, sentences: Ints) -> tuple[Policy, Tensor, Tensor]:
+        """What selections are drawn from, the strategy's own, and which candidates exist, both [n, scope]."""
         assert self.scorer is not None
         log_probabilities, present = self.probabilities(self.scorer, sentences)
         star = self.strategy.choose(log_probabilities.detach().exp(), present)
-        policy = policy_of(own, self.strategy, log_probabilities, star)
+        return policy_of(self.config.reinforce, self.strategy, log_probabilities, star), star, present
+
+    def attempt(self, sentences: Ints) -> Outcome:
+        own = self.config.reinforce
+        policy, star, present = self.policy(sentences)
         drawn, log_probability = policy.sample()
         chosen = drawn.cpu().numpy()  # before rewards are asked for: later it would wait for them
         estimate = getattr(self, own.estimator.replace("-", "_"))
