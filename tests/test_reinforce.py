@@ -94,7 +94,11 @@ def test_some_sentences_stand_for_all(tiny_config: Path, stages: Path, tmp_path:
     assert others.any() and others.shape == (200, SCOPE)
     alone = reinforced(tiny_config, stages, "reinforce.scorer_only=true", "scorer.enabled=true")
     recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *alone), torch.device("cpu"))
-    assert recipe.tried(7).all()  # nothing else is learned from the others
+    assert recipe.tried(600).all()  # nothing else is learned from the others
+    recipe = ReinforceRecipe(
+        changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, *alone[-1:])), torch.device("cpu")
+    )
+    assert recipe.tried(511).all() and recipe.tried(600).sum() == 300  # as a rule
 
 
 def test_the_price_is_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:

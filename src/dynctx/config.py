@@ -141,7 +141,7 @@ class ReinforceConfig:
     alpha: float = 0.75
     scorer_only: bool = False
     generation: Literal["sample", "greedy"] = "sample"
-    tried: float = 0.5
+    tried: float = 0.0
     generated: float = 0.0625
     temperature: float = 1.0
     entropy_bonus: float = 0.0
@@ -306,7 +306,7 @@ def check(config: Config, where: str) -> None:
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
         (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
         (labels.sentences >= 0, "labels.sentences must not be negative"),
-        (0 < reinforce.tried <= 1, "reinforce.tried must lie in (0, 1]"),
+        (0 <= reinforce.tried <= 1, "reinforce.tried must lie in [0, 1] (0: by the size of the batch)"),
         (0 <= reinforce.generated <= 1, "reinforce.generated must lie in [0, 1]"),
         (reinforce.temperature > 0, "reinforce.temperature must be above 0"),
         (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),

@@ -35,7 +35,8 @@ from dynctx.translators.sampling import draw
 
 Chosen = NDArray[np.bool_]  # [n, scope]
 Estimate = tuple[Tensor, Tensor, Tensor]
-MANY, LONG_ONES = 512, 10  # of so many sentences or more, this share (1 in 10) is drawn by itself for its length
+MANY = 512  # sentences that make a large batch
+LONG_ONES = 10  # of a large batch, one in so many is drawn by itself for its length
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
 
 
@@ -121,9 +122,10 @@ class ReinforceRecipe(TranslationRecipe):
     def tried(self, count: int) -> NDArray[np.bool_]:
         """[n] for which sentences of a batch rewards are asked for; without a translator to train, all of them."""
         own = self.config.reinforce
-        if own.scorer_only or own.tried >= 1:
+        share = own.tried or (0.5 if count >= MANY else 1.0)
+        if own.scorer_only or share >= 1:
             return np.ones(count, np.bool_)
-        some = torch.randperm(count)[: max(1, round(own.tried * count))]  # on the host, as nothing waits for it there
+        some = torch.randperm(count)[: max(1, round(share * count))]  # on the host, as nothing waits for it there
         return np.isin(np.arange(count), some.numpy())
 
     def policy(self, sentences: Ints) -> tuple[Policy, Tensor, Tensor]:
