@@ -85,7 +85,7 @@ def test_some_sentences_stand_for_all(tiny_config: Path, stages: Path, tmp_path:
     assert {n for some in numbers for n in some} == set(sentences.tolist())  # everyone's turn comes
     for whole, part, some in zip(found, asked, numbers):
         places = [int(np.flatnonzero(sentences == n)[0]) for n in some]
-        assert float(whole.loss) == pytest.approx(2 * float(part.loss)) and whole.logs is part.logs
+        assert whole.loss.item() == pytest.approx(2 * part.loss.item()) and whole.logs is part.logs
         assert (whole.drawn[places] == part.drawn).all()
         assert torch.allclose(whole.advantage[places], 2 * part.advantage)
         rest = [n for n in range(10) if n not in places]
