@@ -3,7 +3,7 @@
     python benchmarks/models.py data/tvsub_zh-en-small [--steps] [--memory] [--search] [--compiled]
 
 Prints JSON lines; without a choice, all but what is compiled. Training steps have the same number of target positions,
-enough to keep the chip busy, and their time is counted per target token, as packing differs from model to model.
+16,384 and as many as keep the chip busy, and their time is counted per target token, as packing differs from model to model.
 Transformer base, bfloat16, the corpus' own lengths and vocabulary, random weights; what stage 2 freezes is frozen. On a
 CPU everything is tiny and only shows that the program works.
 """
@@ -37,7 +37,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = DEVICE.type == "cpu"
 BASE = ModelConfig(width=64, feed_forward=128, heads=4, encoder_layers=2, decoder_layers=2) if SMALL else ModelConfig()
 POSITIONS = 1024 if SMALL else 65536  # target positions of a training step
-FEW_POSITIONS = 1024 if SMALL else 16384  # and of one whose memory is of interest
+FEW_POSITIONS = 1024 if SMALL else 16384  # and of a smaller one, which waits for the host more than for the chip
 REPEATS, WARM_UP = (2, 2) if SMALL else (24, 6)  # steps that are timed, and steps before them
 LINES, BATCH = (64, 64) if SMALL else (20_000, 4096)  # what is translated, and how much at a time
 
@@ -146,14 +146,15 @@ def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences:
     return statistics.median(measured(work) for _ in range(1 if SMALL or model.reads_targets else 5))
 
 
-def steps(folder: str, compiled: bool) -> None:
+def steps(folder: str, compiled: bool, positions: int = POSITIONS) -> None:
     base = None
     for name, (settings, bound) in MODELS.items():
-        found = training(folder, settings, compiled)
+        found = training(folder, settings, compiled, positions)
         base = base or found["milliseconds_per_1000_tokens"]
         ratio = round(found["milliseconds_per_1000_tokens"] / base, 3)
         within = None if bound is None else ratio <= bound
-        say(what="training step", model=name, compiled=compiled, **found, ratio=ratio, bound=bound, within=within)
+        about = {"model": name, "target_positions": positions, "compiled": compiled}
+        say(what="training step", **about, **found, ratio=ratio, bound=bound, within=within)
         torch._dynamo.reset()
 
 
@@ -185,7 +186,8 @@ def main() -> None:
     folder, chosen = sys.argv[1], sys.argv[2:] or ["--steps", "--memory", "--search"]
     say(what="run", torch=torch.__version__, device=torch.cuda.get_device_name() if not SMALL else "cpu")
     if "--steps" in chosen:
-        steps(folder, compiled=False)
+        for positions in sorted({FEW_POSITIONS, POSITIONS}):
+            steps(folder, False, positions)
     if "--memory" in chosen:
         memory(folder)
     if "--search" in chosen:
