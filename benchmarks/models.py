@@ -3,9 +3,9 @@
     python benchmarks/models.py data/tvsub_zh-en-small [--steps] [--memory] [--search] [--compiled]
 
 Prints JSON lines; without a choice, all but what is compiled. Training steps have the same number of target positions,
-16,384 and as many as keep the chip busy, and their time is counted per target token, as packing differs from model to model.
-Transformer base, bfloat16, the corpus' own lengths and vocabulary, random weights; what stage 2 freezes is frozen. On a
-CPU everything is tiny and only shows that the program works.
+16,384 and as many as keep the chip busy, and their time is counted per target token, as packing differs from model to
+model. Transformer base, bfloat16, the corpus' own lengths and vocabulary, random weights; what stage 2 freezes is
+frozen. On a CPU everything is tiny and only shows that the program works.
 """
 
 from __future__ import annotations
