@@ -83,6 +83,16 @@ def test_exact_sums_to_one_and_leaves_out_the_absent(law: str, sizes: list[int])
     assert found[2].tolist() == [1.0, *[0.0] * 7]
 
 
+@pytest.mark.parametrize("law", LAWS)
+def test_exact_is_not_rounded_under_autocast(law: str) -> None:
+    """In bfloat16 a sum of probabilities is known to 0.4 % only."""
+    rows = torch.rand(50, SCOPE + 1, generator=torch.Generator().manual_seed(0)) + 0.01
+    policy = Policy(rows.log_softmax(1), torch.full((50,), 2), True, law == "independent")
+    plain = policy.exact()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(policy.exact(), plain)
+
+
 def test_probabilities_next_to_nothing_still_sum_to_one() -> None:
     """What is left after the likely one was drawn is far below what 1 - p can hold in float32."""
     rare = [1.0, 2e-9, 1e-9, 1e-9]

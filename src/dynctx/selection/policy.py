@@ -58,7 +58,8 @@ class Policy:
 
     def exact(self) -> Tensor:
         """The probability of every subset of the scope, [n, 2 ** scope]; each row sums to 1."""
-        return self._independent() if self.independent else self._sequential()
+        with torch.autocast(self.log_probabilities.device.type, enabled=False):  # its sums are not to be rounded
+            return self._independent() if self.independent else self._sequential()
 
     def _independent(self) -> Tensor:
         inclusion = torch.sigmoid(self.logits)  # 0 where there is no candidate

@@ -22,10 +22,9 @@ from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of
 from dynctx.selection.reward_tables import candidates_of, subset_bits
 from dynctx.selection.scorer import judge
-from dynctx.selection.strategies import Judged as JudgedSelector
-from dynctx.selection.strategies import parse_selector
+from dynctx.selection.strategies import Judged, parse_selector
 from dynctx.training.reinforce import mean
-from dynctx.training.scorer import Judged, ScorerStage
+from dynctx.training.scorer import JudgedSplit, ScorerStage
 
 
 class RewardedRecipe(ScorerStage):
@@ -35,12 +34,12 @@ class RewardedRecipe(ScorerStage):
         super().__init__(config, device)
         probabilities = judge(self.scorer, self.translator.source_embedding)
         strategy = parse_selector(config.reinforce.strategy, config.seed, probabilities)
-        if not isinstance(strategy, JudgedSelector):
+        if not isinstance(strategy, Judged):
             raise DynctxError(
                 f"reinforce.strategy is {config.reinforce.strategy!r}: expected probability-first or size-first N"
             )
-        self.strategy: JudgedSelector = strategy
-        self.train, self.dev = (Judged(config, split, device) for split in ("train", "dev"))
+        self.strategy: Judged = strategy
+        self.train, self.dev = (JudgedSplit(config, split, device) for split in ("train", "dev"))
         everyone = np.arange(len(self.train.usable))
         self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
         if not self.train.usable.any():
@@ -59,7 +58,7 @@ class RewardedRecipe(ScorerStage):
     def normaliser(self, plans: list[Plan]) -> int:
         return sum(len(plan.sentences) for plan in plans)
 
-    def select(self, split: Judged, sentences: Ints) -> tuple[Policy, Tensor, Tensor, Tensor]:
+    def select(self, split: JudgedSplit, sentences: Ints) -> tuple[Policy, Tensor, Tensor, Tensor]:
         """The policy, the strategy's own selection [n, scope], and rewards and prices of all subsets [n, 2 ** scope]"""
         with many_shapes():
             instances = gather_instances(split.gatherer, sentences)
@@ -68,7 +67,7 @@ class RewardedRecipe(ScorerStage):
         present = instances.present[:, :-1]
         star = self.strategy.choose(log_probabilities.detach().exp(), present)
         policy = policy_of(self.config.reinforce, self.strategy, log_probabilities, star)
-        prices = self.config.reinforce.price * (present.float() @ self.subsets.t())
+        prices = self.config.reinforce.price * (present.float() @ self.subsets.t()).float()  # whole numbers in any type
         return policy, star, split.gatherer.to_device(split.values[sentences]), prices
 
     def earned(self, star: Tensor, worth: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from dynctx.training.translation import start_from
 from dynctx.translators import build_translator
 
 
-class Judged:
+class JudgedSplit:
     """A split of which something was written down beforehand for each sentence."""
 
     def __init__(self, config: Config, split: str, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class Judged:
         self.tokens: Ints = instance_tokens(self.gatherer, np.arange(len(self.gatherer.store)))  # [sentences]
 
 
-class LabelledSentences(Judged):
+class LabelledSentences(JudgedSplit):
     """A split with its labels, and the scorer's answers to it."""
 
     def __init__(self, config: Config, split: str, device: torch.device) -> None:
@@ -73,7 +73,7 @@ class ScorerStage:
         self.module = join(self.translator, scorer)
         self.translator.requires_grad_(False)
 
-    def batches(self, split: Judged, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
+    def batches(self, split: JudgedSplit, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
         """A batch is as many sentences as their pairs of source and candidate fill."""
         training, tokens = self.config.training, split.tokens
         lengths = np.stack([tokens, np.zeros_like(tokens), np.zeros_like(tokens)])
@@ -81,7 +81,7 @@ class ScorerStage:
         usable, seed = split.usable, self.config.seed
         return updates(lambda e: plan_epoch(lengths, usable, shape, seed, e), training.update_batches, epoch, index)
 
-    def parts(self, split: Judged) -> list[Ints]:
+    def parts(self, split: JudgedSplit) -> list[Ints]:
         """All that was judged, as much at a time as a batch holds."""
         wanted = np.flatnonzero(split.usable)
         ends = np.cumsum(split.tokens[wanted]) // self.config.training.batch_tokens
