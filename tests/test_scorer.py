@@ -170,3 +170,12 @@ def test_scores_that_are_not_squashed_are_what_the_sigmoid_takes() -> None:
     scores, present = torch.tensor([[20.0, 21.0, 0.0, 22.0]]), torch.tensor([[True, True, False, True]])
     expected = torch.tensor([[0.09003057, 0.24472847, 0.0, 0.66524096]])
     assert torch.allclose(plain.probabilities(scores, present), expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_scores_are_finer_than_the_layers_under_autocast() -> None:
+    """Layers may run in bfloat16, but scores rounded to it would be ties where there are none."""
+    scorer, embedding = tiny_scorer(squash=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = scorer.float()(instances_of([4, 2, 6]), embedding.float())
+    assert scores.dtype == torch.float32 and not torch.equal(scores, scores.bfloat16().float())

@@ -61,7 +61,8 @@ class Scorer(nn.Module):
             seen = torch.eye(self.scope + 1, dtype=torch.bool, device=seen.device)[None, None]
         for upper in self.set_layers:
             heads = upper(heads, seen)
-        scores = self.score(self.hidden(heads)).squeeze(-1).float()
+        with torch.autocast(heads.device.type, enabled=False):  # in bfloat16 scores near each other would be the same
+            scores = self.score(self.hidden(heads.to(self.score.weight.dtype))).squeeze(-1).float()
         return torch.sigmoid(scores) if self.config.squash else scores  # eq. 2
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
