@@ -332,7 +332,7 @@ def test_which_sentences_are_judged() -> None:
 def test_a_judge_that_knows_the_reserve_is_refused(judge: Model) -> None:
     """Labels of a reserve come from a model that has not learned from it, and are used with that reserve."""
     config = replace(judge.config, training=replace(judge.config.training, reserve=0.5))
-    with pytest.raises(DynctxError, match=r"trained with training\.reserve 0, so it has learned from documents"):
+    with pytest.raises(DynctxError, match=r"trained with training\.reserve 0, and the config has 0\.5"):
         label(config, judge, 0, 1, print, lambda: None)
     folder = made(judge)
     with pytest.raises(DynctxError, match=r"labels with training\.reserve 0, but here it is 0\.5"):

@@ -119,15 +119,36 @@ def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_confi
     assert [a["row"] for a in found["against"]] == ["SentNmt"]
 
 
-def test_a_finished_run_with_another_config_is_not_taken_for_this_one(tiny_config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"settings": [*TABLE["settings"], "model.dropout=0.5"]}, r"made with another config: model\.dropout was 0\.1"),
+        ({"settings": [*TABLE["settings"], "training.updates=7"]}, r"training\.updates was 6 and is now 7"),
+        ({"test": "dev"}, "row 'SentNmt', seed 1, was made with test 'news', and the table now says 'dev'"),
+        ({"beam": 2}, "was made with beam 4, and the table now says 2"),
+        ({"rows": [{"name": "SentNmt", "run": "sentence", "selector": "none"}]}, "was made with asked ''"),
+        ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split"),
+    ],
+)
+def test_a_table_that_has_changed_is_not_taken_for_what_was_done(
+    changes: dict[str, Any], message: str, tiny_config: Path, tmp_path: Path
+) -> None:
     table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
     assert reproduce(table, tmp_path / "table", 0)
-    again = write_table(
-        tmp_path, tiny_config, rows=TABLE["rows"][:1], settings=[*TABLE["settings"], "model.dropout=0.5"]
-    )
-    assert reproduce(again, tmp_path / "table", 0)  # its row is there: nothing is asked of the run
-    with pytest.raises(DynctxError, match=r"made with another config: model\.dropout was 0\.1 and is now 0\.5"):
-        reproduce(again, tmp_path / "other", 0)
+    before = (tmp_path / "table.json").read_bytes(), (tmp_path / "table.md").read_bytes()
+    again = write_table(tmp_path, tiny_config, **{"rows": TABLE["rows"][:1], **changes})
+    with pytest.raises(DynctxError, match=message):
+        reproduce(again, tmp_path / "table", 0)
+    assert ((tmp_path / "table.json").read_bytes(), (tmp_path / "table.md").read_bytes()) == before
+
+
+def test_other_controls_are_compared_with_anew(tiny_config: Path, tmp_path: Path) -> None:
+    first, second = TABLE["rows"][:2]
+    table = write_table(tmp_path, tiny_config, rows=[first, {**second, "control": ""}])
+    assert reproduce(table, tmp_path / "table", 0)
+    assert reproduce(write_table(tmp_path, tiny_config, rows=[first, second]), tmp_path / "table", 0)
+    found = json.loads((tmp_path / "table.json").read_text())["rows"]["TDNMT full / 1"]
+    assert [a["row"] for a in found["against"]] == ["SentNmt"]
 
 
 def test_which_rows_were_translated_where() -> None:

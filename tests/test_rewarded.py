@@ -176,6 +176,19 @@ def test_labels_of_another_kind_are_refused(tiny_config: Path, stages: Path, tmp
         ScorerRecipe(config, CPU)
 
 
+def test_rewards_of_another_translator_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    train_here(tiny_config, other, *SHORT, "training.selector=random subset", "training.updates=2", "seed=9")
+    settings = rewarded(stages, "scorer.enabled=true", f"training.init={other}")
+    with pytest.raises(DynctxError, match="rewards of another translator than"):
+        RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+
+
+def test_a_model_with_a_scorer_selects_with_it(stages: Path) -> None:
+    """Nobody said so: training.selector is none by default."""
+    assert load_model(stages / "scorer").selector.name == "probability-first"
+
+
 def test_a_strategy_that_asks_no_scorer_is_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     settings = rewarded(stages, "scorer.enabled=true", "reinforce.strategy=full")
     with pytest.raises(DynctxError, match="expected probability-first or size-first N"):

@@ -15,8 +15,9 @@ from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
-from dynctx.model_folder import Model, load_model, save_model
+from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
+from dynctx.prepare import load_subwords
 from dynctx.selection.strategies import Selector
 
 
@@ -39,6 +40,12 @@ def label_corpus(config: Config) -> None:
     model = load_model(config.labels.model, fabric.device)
     if not model.translator.scope:
         raise DynctxError(f"{config.labels.model}: a model that reads no context cannot judge it")
+    if config.model.scope != model.translator.scope:
+        raise DynctxError(
+            f"{config.labels.model}: that model has a scope of {model.translator.scope}, the config of "
+            f"{config.model.scope} (model.scope); they must be the same"
+        )
+    check_subwords(config.labels.model, model, *load_subwords(config.data.folder))
     say = print if fabric.global_rank == 0 else lambda text: None
     with torch.no_grad(), fabric.autocast():
         label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)

@@ -303,6 +303,7 @@ def check(config: Config, where: str) -> None:
             f"{LARGEST_SCOPES[reinforce.estimator]}",
         ),
         (labels.margin >= 0, "labels.margin must not be negative"),
+        (reinforce.price >= 0, "reinforce.price must not be negative"),
         (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
         (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
         (labels.sentences >= 0, "labels.sentences must not be negative"),

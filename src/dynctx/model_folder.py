@@ -200,12 +200,20 @@ def default_model() -> Path:
 
 
 def check_reserve(folder: str | Path, earlier: Config, now: Config) -> None:
-    """What is kept in reserve must have been kept from the translator from the beginning."""
+    """What is kept in reserve is kept from the translator from the beginning to the end."""
     then, wanted = earlier.training.reserve, now.training.reserve
-    if wanted and then != wanted:
+    if then != wanted:
         raise DynctxError(
-            f"{folder}: that model was trained with training.reserve {then:g}, so it has learned from documents that "
-            f"{wanted:g} would keep from it; all stages need the same"
+            f"{folder}: that model was trained with training.reserve {then:g}, and the config has {wanted:g}; "
+            "all stages need the same, or translators learn from what is to be asked about"
+        )
+
+
+def check_subwords(folder: str | Path, model: Model, source: Subwords, target: Subwords) -> None:
+    """A model reads text that is cut into its own pieces."""
+    if model.source.model != source.model or model.target.model != target.model:
+        raise DynctxError(
+            f"{folder}: that model has another subword model than the prepared data; they must be the same"
         )
 
 

@@ -79,6 +79,7 @@ class Reproduction:
         self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
         self.said: dict[str, list[list[str]]] = self.read(TRANSLATIONS)  # the translations, by the same
         self.check_controls()
+        read_held_out(apply_overrides(load_config(self.table.config), self.table.settings).data.folder, self.table.test)
 
     def check_controls(self) -> None:
         """What the chosen rows are compared with is there, or chosen too: asked before any training."""
@@ -104,6 +105,10 @@ class Reproduction:
     def run(self) -> bool:
         """True when the whole table is there, or those of its rows that were asked for."""
         seeds = sorted({seed for row in self.rows for seed in row.seeds or self.table.seeds})
+        for seed in seeds:  # before anything is done or written
+            for row in self.rows:
+                if seed in (row.seeds or self.table.seeds):
+                    self.check_row(row, seed)
         try:
             for seed in seeds:
                 for row in self.rows:
@@ -142,11 +147,8 @@ class Reproduction:
 
     def ensure(self, name: str, seed: int) -> None:
         """Train a run and all that it builds on, as far as that is not there."""
-        place = self.place(name, seed)
-        finished = (place / "state" / "finished.json").exists()
-        brought = (place / "model").exists() and not (place / "state").exists()  # from another machine
-        if finished or brought:
-            return self.check_same(name, seed)
+        if self.is_there(name, seed):
+            return
         run = self.table.runs[name]
         for other in (run.init, run.labels):
             if other:
@@ -163,12 +165,39 @@ class Reproduction:
         if train(config, self.deadline).get("paused"):
             raise OutOfTime
 
-    def check_same(self, name: str, seed: int) -> None:
-        """A run that is there already must be the one that the table asks for now."""
+    def is_there(self, name: str, seed: int) -> bool:
+        place = self.place(name, seed)
+        finished = (place / "state" / "finished.json").exists()
+        brought = (place / "model").exists() and not (place / "state").exists()  # from another machine
+        return finished or brought
+
+    def check_row(self, row: TableRow, seed: int) -> None:
+        """A row that is there already, and the runs it rests on, must be what the table asks for now."""
+        self.check_run(row.run, seed)
+        record = self.results.get(self.key(row.name, seed), {})
+        for name, now in self.asked(row).items():
+            if record.get(name, now) != now:
+                raise DynctxError(
+                    f"{at(self.output.with_suffix('.json'))}: row {row.name!r}, seed {seed}, was made with {name} "
+                    f"{record[name]!r}, and the table now says {now!r}; give it another name, or remove it there"
+                )
+        if "scores" in record and [found["row"] for found in record["against"]] != compared(row):
+            del record["scores"]  # compared with other rows than these: to be scored again
+
+    def asked(self, row: TableRow) -> dict[str, Any]:
+        return {"run": row.run, "test": self.table.test, "beam": self.table.beam, "asked": row.selector}
+
+    def check_run(self, name: str, seed: int) -> None:
         from dynctx.training.loop import FREE, differences
 
-        place, config = self.place(name, seed), self.config(name, seed)
-        differing = differences(read_config(place), config, (*FREE, *UNUSED[config.training.stage]))
+        run, place, config = self.table.runs[name], self.place(name, seed), self.config(name, seed)
+        for other in (run.init, run.labels):
+            if other:
+                self.check_run(other, seed)
+        if not self.is_there(name, seed):
+            return
+        free = [key for key in FREE if key != "training.updates"]  # a finished run had so many
+        differing = differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
         if differing:
             raise DynctxError(
                 f"{place}: this run was made with another config: {'; '.join(differing)}. Set it back, or remove the "
@@ -201,7 +230,7 @@ class Reproduction:
         self.results[self.key(row.name, seed)] = {
             "row": row.name,
             "seed": seed,
-            "run": row.run,
+            **self.asked(row),
             "selector": selector.name,
             "selected": round(sum(sizes) / max(1, len(sizes)), 3),
             "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),

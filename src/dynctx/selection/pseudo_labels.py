@@ -36,6 +36,7 @@ from dynctx.files import atomic_write
 from dynctx.model_folder import Model, check_reserve
 from dynctx.selection import reward_tables
 from dynctx.selection.scoring import score
+from dynctx.translators.sentence import SentNmt
 
 PART = 4096  # sentences judged between two writes
 Floats = NDArray[np.float32]
@@ -101,7 +102,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
     about: dict[str, Any] = {
         "kind": config.labels.kind,
         "model": config.labels.model,
-        "weights": fingerprint(model),
+        "weights": fingerprint(model.translator),
         "scope": model.translator.scope,
         "data": config.data.folder,
         "sentences": config.labels.sentences,
@@ -138,10 +139,10 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         shutil.rmtree(folder / "parts", ignore_errors=True)
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint(translator: SentNmt) -> str:
     """Of the weights: a model that was trained again under the same name judges anew."""
     digest = hashlib.sha256()
-    for name, tensor in model.translator.state_dict().items():
+    for name, tensor in translator.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
@@ -271,7 +272,7 @@ KINDS = {
 def load_values(folder: str | Path, split: str, kind: str, sentences: int, scope: int, reserve: float = 0.0) -> Floats:
     """What was found for a split, which must fit the corpus, the scope of the model and what is to be learned."""
     about = read_about(Path(folder))
-    if (about["kind"] == "reward") != (kind == "reward"):
+    if about["kind"] != kind:
         raise DynctxError(f"{at(Path(folder))}: labels of kind {about['kind']!r}, but labels.kind is {kind!r}")
     kept = about.get("reserve", 0.0)
     if kept != reserve:

@@ -8,6 +8,7 @@ the stage reinforce, without a translator to wait for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from dynctx.errors import DynctxError
 from dynctx.planning import Plan
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of
+from dynctx.selection.pseudo_labels import fingerprint, read_about
 from dynctx.selection.reward_tables import candidates_of, subset_bits
 from dynctx.selection.scorer import judge
 from dynctx.selection.strategies import Judged, parse_selector
@@ -40,6 +42,8 @@ class RewardedRecipe(ScorerStage):
             )
         self.strategy: Judged = strategy
         self.train, self.dev = (JudgedSplit(config, split, device) for split in ("train", "dev"))
+        if read_about(Path(config.labels.folder)).get("weights") != fingerprint(self.translator):
+            raise DynctxError(f"{config.labels.folder}: rewards of another translator than {config.training.init} has")
         everyone = np.arange(len(self.train.usable))
         self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
         if not self.train.usable.any():

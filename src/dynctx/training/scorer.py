@@ -61,6 +61,8 @@ class ScorerStage:
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config, self.device = config, device
+        if not config.training.selector.startswith(("probability-first", "size-first")):
+            config.training.selector = config.reinforce.strategy  # what a scorer is for
         self.source, self.target = load_subwords(Path(config.data.folder))
         torch.manual_seed(config.seed)
         self.translator = build_translator(config.model, len(self.source), len(self.target))

@@ -19,7 +19,7 @@ from dynctx.decoding import reference_bank, translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
-from dynctx.model_folder import Model, build_scorer, check_reserve, join, load_model, named, save_model
+from dynctx.model_folder import Model, build_scorer, check_reserve, check_subwords, join, load_model, named, save_model
 from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.selection.scorer import Scorer, judge
@@ -159,10 +159,7 @@ def start_from(
             )
         return ["all parameters start at random"]
     earlier = load_model(folder)
-    if earlier.source.model != source.model or earlier.target.model != target.model:
-        raise DynctxError(
-            f"{folder}: that model has another subword model than the prepared data; they must be the same"
-        )
+    check_subwords(folder, earlier, source, target)
     if config is not None:
         check_reserve(folder, earlier.config, config)
     for name in SHARED:
