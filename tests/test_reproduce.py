@@ -86,7 +86,9 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     assert (tmp_path / "out" / "table.json").read_bytes() == before
 
 
-def test_a_model_brought_from_another_machine_is_used(tiny_config: Path, tmp_path: Path) -> None:
+def test_a_model_brought_from_another_machine_is_used(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "runs" / "seed1" / "sentence"
     train_here(tiny_config, place, *FEW, "seed=1", "model.scope=2")
     for left in (place / "state").iterdir():
@@ -94,7 +96,12 @@ def test_a_model_brought_from_another_machine_is_used(tiny_config: Path, tmp_pat
     (place / "state").rmdir()
     table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
     assert reproduce(table, tmp_path / "table", 0)
-    assert not (place / "state").exists()
+    assert not (place / "state").exists() and "another config" not in capsys.readouterr().out
+    shutil.rmtree(place)
+    train_here(tiny_config, place, *FEW, "seed=1", "model.scope=2", "model.dropout=0.3")
+    shutil.rmtree(place / "state")
+    assert reproduce(table, tmp_path / "other", 0)  # it may have been trained further since, and is told of
+    assert "made with another config: model.dropout was 0.3 and is now 0.1" in capsys.readouterr().out
 
 
 def test_a_part_of_the_rows(tiny_config: Path, tmp_path: Path) -> None:

@@ -198,11 +198,12 @@ class Reproduction:
             return
         free = [key for key in FREE if key != "training.updates"]  # a finished run had so many
         differing = differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
-        if differing:
-            raise DynctxError(
-                f"{place}: this run was made with another config: {'; '.join(differing)}. Set it back, or remove the "
-                "run and the rows that it has in the results"
-            )
+        if not differing:
+            return
+        message = f"{place}: this run was made with another config: {'; '.join(differing)}"
+        if not (place / "state").exists():  # brought from elsewhere, as what has been made of it since, perhaps
+            return print(message, flush=True)
+        raise DynctxError(f"{message}. Set it back, or remove the run and the rows that it has in the results")
 
     def look_at_the_clock(self) -> None:
         if self.deadline is not None and time.monotonic() > self.deadline:
