@@ -74,6 +74,7 @@ class Reproduction:
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
         self.rows = chosen_rows(self.table, path, only)
+        self.checked: set[tuple[str, int]] = set()  # runs that are what the table says, and their seeds
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
         self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
@@ -190,6 +191,9 @@ class Reproduction:
     def check_run(self, name: str, seed: int) -> None:
         from dynctx.training.loop import FREE, differences
 
+        if (name, seed) in self.checked:
+            return
+        self.checked.add((name, seed))
         run, place, config = self.table.runs[name], self.place(name, seed), self.config(name, seed)
         for other in (run.init, run.labels):
             if other:
