@@ -80,7 +80,6 @@ class Reproduction:
         self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
         self.said: dict[str, list[list[str]]] = self.read(TRANSLATIONS)  # the translations, by the same
         self.check_controls()
-        read_held_out(apply_overrides(load_config(self.table.config), self.table.settings).data.folder, self.table.test)
 
     def check_controls(self) -> None:
         """What the chosen rows are compared with is there, or chosen too: asked before any training."""
@@ -106,6 +105,7 @@ class Reproduction:
     def run(self) -> bool:
         """True when the whole table is there, or those of its rows that were asked for."""
         seeds = sorted({seed for row in self.rows for seed in row.seeds or self.table.seeds})
+        read_held_out(apply_overrides(load_config(self.table.config), self.table.settings).data.folder, self.table.test)
         for seed in seeds:  # before anything is done or written
             for row in self.rows:
                 if seed in (row.seeds or self.table.seeds):
