@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -399,17 +398,3 @@ def test_a_stage_needs_something_to_start_from(stage: str, tiny_config: Path, tm
 def test_a_strategy_that_does_not_judge_is_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     with pytest.raises(DynctxError, match=r"reinforce\.strategy is 'full': expected probability-first or size-first N"):
         train_here(tiny_config, tmp_path, *reinforced(tiny_config, stages, "reinforce.strategy=full"))
-
-
-def test_a_judge_that_does_not_fit_is_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
-    """Another scope would be ignored, and other subwords would be other words."""
-    judge = [f"labels.model={stages / 'translator'}", f"labels.folder={tmp_path / 'labels'}"]
-    with pytest.raises(DynctxError, match=r"has a scope of 2, the config of 3 \(model\.scope\)"):
-        label_corpus(changed(tiny_config, tmp_path, *SHORT, *judge, "model.scope=3"))
-    other = tmp_path / "other"
-    shutil.copytree(stages / "translator" / "model", other)
-    shipped = Path(__file__).parents[1] / "models" / "tvsub-zh-en" / "spm.model"
-    shutil.copy(shipped, other / "spm.model")
-    with pytest.raises(DynctxError):  # the first thing that does not fit is named
-        label_corpus(changed(tiny_config, tmp_path, *SHORT, *judge, f"labels.model={other}"))
-    assert not (tmp_path / "labels").exists()

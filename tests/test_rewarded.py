@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -199,3 +200,17 @@ def test_the_run_is_told_of(stages: Path) -> None:
     lines = log_of(stages / "scorer")
     assert {"loss", "worth", "non", "size", "entropy"} <= {key for line in lines for key in line}
     assert all(math.isfinite(value) for line in lines for value in line.values() if isinstance(value, float))
+
+
+def test_a_judge_that_does_not_fit_is_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """Another scope would be ignored, and other subwords would be other words."""
+    judge = [f"labels.model={stages / 'translator'}", f"labels.folder={tmp_path / 'labels'}"]
+    with pytest.raises(DynctxError, match=r"has a scope of 2, the config of 3 \(model\.scope\)"):
+        label_corpus(changed(tiny_config, tmp_path, *SHORT, *judge, "model.scope=3"))
+    other = tmp_path / "other"
+    shutil.copytree(stages / "translator" / "model", other)
+    shipped = Path(__file__).parents[1] / "models" / "tvsub-zh-en" / "spm.model"
+    shutil.copy(shipped, other / "spm.model")
+    with pytest.raises(DynctxError):  # the first thing that does not fit is named
+        label_corpus(changed(tiny_config, tmp_path, *SHORT, *judge, f"labels.model={other}"))
+    assert not (tmp_path / "labels").exists()

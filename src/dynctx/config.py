@@ -285,9 +285,22 @@ def check(config: Config, where: str) -> None:
         rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
         rules.append((decoding.temperature > 0, "temperature must be above 0"))
         rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
+    rules += selection_rules(config)
+    for name in ("reference_drafts", "reference_noise", "sample_noise"):
+        rules.append((0 <= getattr(model.cadec, name) <= 1, f"model.cadec.{name} must lie in [0, 1]"))
+    for name in ("dropout", "attention_dropout", "relu_dropout"):
+        rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
+    for holds, message in rules:
+        if not holds:
+            raise DynctxError(f"{where}: {message}")
+
+
+def selection_rules(config: Config) -> list[tuple[bool, str]]:
+    """What must hold of scorer, labels and reinforcement, and what to say where it does not."""
+    model, training = config.model, config.training
     scorer, labels, reinforce = config.scorer, config.labels, config.reinforce
     learned = training.stage != "translation"
-    rules += [
+    return [
         (not learned or model.kind != "sentence", f"training.stage: {training.stage} needs a model that reads context"),
         (
             training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
@@ -316,10 +329,3 @@ def check(config: Config, where: str) -> None:
         (scorer.temperature > 0, "scorer.temperature must be above 0"),
         (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
     ]
-    for name in ("reference_drafts", "reference_noise", "sample_noise"):
-        rules.append((0 <= getattr(model.cadec, name) <= 1, f"model.cadec.{name} must lie in [0, 1]"))
-    for name in ("dropout", "attention_dropout", "relu_dropout"):
-        rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
-    for holds, message in rules:
-        if not holds:
-            raise DynctxError(f"{where}: {message}")

@@ -16,20 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
+from dynctx.config import LARGEST_SCOPES
 from dynctx.corpus import Ints
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
+from dynctx.selection.policy import subsets
 from dynctx.selection.scoring import score
 
 Table = NDArray[np.float32]  # [sentences, 2 ** scope], nan where a sentence was not asked about
-LARGEST_SCOPE = 10
 
 
 def subset_bits(scope: int) -> NDArray[np.bool_]:
     """[2 ** scope, scope] every subset, by its number."""
-    if scope > LARGEST_SCOPE:
-        raise DynctxError(f"a scope of {scope} has 2 ** {scope} subsets; {LARGEST_SCOPE} is the most that are tried")
-    return (np.arange(2**scope)[:, None] >> np.arange(scope) & 1).astype(np.bool_)
+    most = LARGEST_SCOPES["exact"]
+    if scope > most:
+        raise DynctxError(f"a scope of {scope} has 2 ** {scope} subsets; a scope of {most} is the most that is tried")
+    return np.array(subsets(scope))
 
 
 def candidates_of(gatherer: Gatherer, sentences: Ints) -> Ints:
@@ -40,11 +42,11 @@ def candidates_of(gatherer: Gatherer, sentences: Ints) -> Ints:
 def reward_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Table:
     """[n, 2 ** scope] the reward (eq. 5) of each subset."""
     scope = gatherer.scope
-    subsets = subset_bits(scope)
+    every = subset_bits(scope)
     exists = (1 << candidates_of(gatherer, sentences)) - 1  # [n] bits
     number = exists[:, None] & np.arange(2**scope)  # [n, 2 ** scope] what a subset comes to
     row, column = np.nonzero(number == np.arange(2**scope))
-    found = score(model.translator, gatherer, sentences[row], subsets[column], rewards=True, batch_tokens=batch_tokens)
+    found = score(model.translator, gatherer, sentences[row], every[column], rewards=True, batch_tokens=batch_tokens)
     values = np.zeros((len(sentences), 2**scope), np.float32)
     assert found.reward is not None
     values[row, column] = found.reward
