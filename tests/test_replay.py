@@ -44,13 +44,14 @@ def test_work_is_done_as_often_as_asked() -> None:
     step = Replayed(lambda: done.append(len(done)), torch.device("cpu"))
     for _ in range(4):
         step()
-    step.changed()
+    step.changed(1)
     step()
     assert done == [0, 1, 2, 3, 4] and step.graph is None
 
 
 def test_the_first_step_is_made_and_the_others_replayed(monkeypatch: Any) -> None:
-    """After a change the next step is recorded at once: what it needs is there already."""
+    """After a change the next step is recorded at once, as what it needs is there already; a large one is made first,
+    to keep the device busy meanwhile."""
     happened: list[str] = []
 
     class Graph:
@@ -62,9 +63,13 @@ def test_the_first_step_is_made_and_the_others_replayed(monkeypatch: Any) -> Non
     for _ in range(3):
         step()
     assert happened == ["made", "recorded", "replayed", "replayed"]
-    step.changed()
+    step.changed(100)
     step()
     assert happened[4:] == ["recorded", "replayed"]
+    step.changed(replay.BUSY)
+    step()
+    step()
+    assert happened[6:] == ["made", "recorded", "replayed"]
 
 
 def test_what_cannot_be_recorded_is_done_step_by_step(monkeypatch: Any) -> None:
@@ -74,9 +79,10 @@ def test_what_cannot_be_recorded_is_done_step_by_step(monkeypatch: Any) -> None:
     monkeypatch.setattr(replay, "record", refuse)
     done: list[int] = []
     step = Replayed(lambda: done.append(len(done)), torch.device("cuda"))  # the work itself needs none
-    step()
     with pytest.warns(UserWarning, match="could not be recorded.*not permitted"):
         step()
+    step()
+    step.changed(1)
     step()
     assert done == [0, 1, 2]
 

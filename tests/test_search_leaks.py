@@ -38,10 +38,11 @@ def full_logits(model: SentNmt, store: TokenStore, rows: list[int], histories: l
 @pytest.mark.parametrize("fixed", [False, True])
 def test_search_step_by_step_equals_the_full_decoder(kind: str, norm: str, beam: int, fixed: bool) -> None:
     """Empty, partial and full selections; arbitrary parents after each step; rows dropped and reordered. With a cache
-    of fixed room as on a GPU too, where nothing moves but when rows leave or it is enlarged."""
+    of fixed room as on a GPU too, where nothing moves but when rows leave or it is enlarged, and rows stand side by
+    side."""
     model, store = small_model(kind, norm), small_store()
     rng = np.random.default_rng(beam)
-    rows = [7, 0, 4, 8, 2]
+    rows = [7, 0, 4, 8, 2, 5]
     batch = one_per_row(store, rows)
     with torch.no_grad():
         memory = model.encode(batch, selection_of(batch))
@@ -56,6 +57,7 @@ def test_search_step_by_step_equals_the_full_decoder(kind: str, norm: str, beam:
             found = model.step(cache, tokens)
             assert torch.allclose(found, full_logits(model, store, rows, histories), atol=1e-10, rtol=0), step
             if fixed:
+                assert len(cache.attended.memory_mask) < len(rows)
                 places = [cache.ancestors.data_ptr(), *(grown.key.data_ptr() for grown in cache.grown)]
                 assert (places == before) is (step not in (0, 3, 5, 6)), step
                 before = places

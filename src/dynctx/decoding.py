@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,8 +20,10 @@ from dynctx.batches import Batch, Gatherer, with_targets
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
+from dynctx.packing import round_up
 from dynctx.replay import Replayed
 from dynctx.selection.strategies import Previous, Selector
+from dynctx.side_by_side import ROWS
 from dynctx.subwords import BOS, EOS
 from dynctx.translators.bank import Bank, BankedNmt, merge
 from dynctx.translators.sampling import NEVER, draw
@@ -58,7 +61,9 @@ class BeamSearch:
 
     def __init__(self, model: SentNmt, cache: Cache, limits: Tensor, alpha: float, forced_length: int = 0) -> None:
         """limits [R]: the most tokens of each translation, EOS not counted. `forced_length` is for benchmarks."""
-        rows, beam, device = len(limits), cache.beam, limits.device
+        rows, beam, device = cache.rows, cache.beam, limits.device
+        self.wanted = len(limits)
+        limits = F.pad(limits, (0, rows - len(limits)))  # what only fills up the cache ends at once
         self.model, self.cache, self.beam, self.alpha = model, cache, beam, alpha
         self.limits, self.forced_length = limits, forced_length
         self.longest = int(limits.max()) + 1
@@ -76,11 +81,11 @@ class BeamSearch:
         self.on_gpu = limits.is_cuda
 
     def run(self) -> list[Hypothesis]:
-        rows, advance = len(self.number), Replayed(self.advance, self.limits.device)
+        advance = Replayed(self.advance, self.limits.device)
         for step in range(self.longest):
             if step == self.cache.room:
                 self.model.enlarge(self.cache)
-                advance.changed()
+                advance.changed(len(self.number) * self.beam)
             advance()
             if self.beam > 1 and step % PRUNE_EVERY == PRUNE_EVERY - 1:
                 self.cache.prune()
@@ -90,8 +95,8 @@ class BeamSearch:
             if self.leave():
                 break
             if len(self.number) < here:
-                advance.changed()
-        return [self.results[row] for row in range(rows)]
+                advance.changed(len(self.number) * self.beam)
+        return [self.results[row] for row in range(self.wanted)]
 
     def advance(self) -> None:
         """One token more for each hypothesis: all in place, nothing read back to the host."""
@@ -161,7 +166,7 @@ class BeamSearch:
         if live:
             quarter = size
             while quarter >= 4 * max(live, SMALLEST):
-                quarter //= 4
+                quarter = round_up(quarter // 4, ROWS)
             smaller = quarter if self.on_gpu else live
             if smaller * 8 > size * 7:
                 return False
@@ -178,9 +183,11 @@ class BeamSearch:
         return False
 
     def keep_results(self, rows: Tensor) -> None:
-        numbers, scores = self.number[rows].tolist(), self.best_score[rows].tolist()
-        for number, ids, score in zip(numbers, self.best_ids[rows].tolist(), scores):
-            self.results[number] = Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, score)
+        ids = self.best_ids[rows]
+        lengths = (ids != EOS).sum(dim=1)  # EOS is what comes after a translation, and nowhere in it
+        found = zip(self.number[rows].tolist(), ids.cpu().numpy(), lengths.tolist(), self.best_score[rows].tolist())
+        for number, own, length, score in found:
+            self.results[number] = Hypothesis(own[:length].tolist(), score)
 
 
 def sample(

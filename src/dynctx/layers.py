@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynctx.linear import Linear
+from dynctx.side_by_side import apart, beside
 
 FEW_QUERIES = 64  # up to so many, attention on a CPU is done in plain products
 
@@ -102,13 +103,20 @@ class KeyValue:
     value: Tensor  # [R, H, K, d/H]
 
     def rows(self, chosen: Tensor) -> KeyValue:
-        return KeyValue(self.key[chosen], self.value[chosen])
+        return KeyValue(take(self.key, chosen), take(self.value, chosen))
 
     def compact(self) -> KeyValue:
         """The same, where they are read once for each word that is written, in the order in which they are read."""
         if self.key.requires_grad or self.key.device.type != "cpu":
             return self
         return KeyValue(self.key.contiguous(), self.value.contiguous())
+
+
+def take(x: Tensor, chosen: Tensor) -> Tensor:
+    """These rows of [R, H, K, d/H], laid in memory as they were: each position with all its heads, or each head."""
+    if x.stride(1) < x.stride(2):
+        return x.transpose(1, 2)[chosen].transpose(1, 2)
+    return x[chosen]
 
 
 class Growing:
@@ -145,13 +153,14 @@ class Growing:
 
     def keep(self, chosen: Tensor) -> None:
         if self.key is not None and self.value is not None:
-            self.key, self.value = self.key[chosen], self.value[chosen]
+            self.key, self.value = take(self.key, chosen), take(self.value, chosen)
 
 
 class Room(Growing):
     """The same with room made beforehand, written at places that the device counts.
 
-    Between two enlargements no tensor moves or grows, so a step can be recorded once and replayed.
+    Between two enlargements no tensor moves or grows, so a step can be recorded once and replayed. All heads of a
+    position lie together, so that rows can stand side by side.
     """
 
     def __init__(self, places: Tensor, room: int) -> None:
@@ -174,7 +183,7 @@ class Room(Growing):
 
     def _enlarged(self, old: Tensor | None, new: Tensor) -> Tensor:
         rows, heads, _, size = new.shape
-        made = new.new_zeros(rows, heads, self.room, size)
+        made = new.new_zeros(rows, self.room, heads, size).transpose(1, 2)
         if old is not None:
             made[:, :, : old.shape[2]] = old
         return made
@@ -183,11 +192,16 @@ class Room(Growing):
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
     """[R, H, Q, d/H], keys and values [R, H, K, d/H], mask [R, 1, Q, K] -> [R, H, Q, d/H].
 
-    The mask says what may be seen, or is what is added to the scores (`additive`).
+    The mask says what may be seen, or is what is added to the scores (`additive`). One for more keys than there are was
+    joined (`side_by_side`).
 
     On a CPU, torch's fused kernel takes two or three times as long as three plain products for a few short queries
     (those of a beam, of a batch of single sentences); for one query it is the faster one, for long rows the smaller.
     """
+    if mask is not None and mask.shape[3] > key.shape[2]:
+        group = mask.shape[3] // key.shape[2]
+        query, key, value = beside(query, group), beside(key, group), beside(value, group)
+        return apart(attention(query, key, value, mask, dropout), group)
     rows, heads, queries, size = query.shape
     few = 1 < queries <= FEW_QUERIES and query.device.type == "cpu" and not torch.compiler.is_compiling()
     if not few or dropout or (torch.is_grad_enabled() and query.requires_grad):

@@ -12,33 +12,42 @@ from collections.abc import Callable
 
 import torch
 
+BUSY = 4096  # hypotheses whose step keeps the device busy for as long as the host needs to start or record one
+
 
 class Replayed:
     """A step to be called again and again; `changed` says that its tensors are other ones from now on.
 
-    The first step is made as it is, since what steps need may come to be in it; in a later one nothing may.
+    The first step is made as it is, since what steps need may come to be in it; in a later one nothing may. A large
+    step is made as it is after every change: the device is busy with it while the host records.
     """
 
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
         self.work, self.on_gpu = work, device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.made = 0
+        self.as_it_is = True  # the next step
 
     def __call__(self) -> None:
-        if self.on_gpu and self.made and self.graph is None:
-            try:
-                self.graph = record(self.work)
-            except RuntimeError as error:  # nothing has been done: steps made one by one say the same, only later
-                warnings.warn(f"a step could not be recorded, which makes decoding slow: {error}", stacklevel=2)
-                self.on_gpu = False
-        self.made += 1
         if self.graph is not None:
             self.graph.replay()
-        else:
+        elif self.as_it_is or not self.on_gpu:
             self.work()
+            self.record()
+        else:
+            self.record()
+            self.graph.replay() if self.graph is not None else self.work()
 
-    def changed(self) -> None:
-        self.graph = None
+    def record(self) -> None:
+        if not self.on_gpu:
+            return
+        try:
+            self.graph = record(self.work)
+        except RuntimeError as error:  # nothing has been done: steps made one by one say the same, only later
+            warnings.warn(f"a step could not be recorded, which makes decoding slow: {error}", stacklevel=3)
+            self.on_gpu = False
+
+    def changed(self, hypotheses: int) -> None:
+        self.graph, self.as_it_is = None, hypotheses >= BUSY
 
 
 _last: list[torch.cuda.CUDAGraph] = []  # the graph recorded last: its memory serves the next one

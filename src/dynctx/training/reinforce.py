@@ -256,7 +256,8 @@ class ReinforceRecipe(TranslationRecipe):
                 batch = self.gatherer.one_per_row(sentences[part], chosen[part])
                 memory = self.translator.encode(batch, self.gatherer.to_device(chosen[part]))
                 limit, longest = self.gatherer.to_device(limits[part]), int(limits[part].max())
-                found = draw(self.translator, self.translator.begin(memory, 1), limit, temperature, longest=longest)
+                cache = self.translator.begin(memory, 1)
+                found = draw(self.translator, cache, limit, temperature, longest=longest, scored=False)
                 tokens[self.gatherer.to_device(part), : found.tokens.shape[1]] = found.tokens
         return tokens, ((tokens != EOS).sum(dim=1) + 1).cpu().numpy()
 

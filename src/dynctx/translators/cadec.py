@@ -22,6 +22,7 @@ from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, additive, same_sentence
 from dynctx.linear import Linear
 from dynctx.packing import round_up
+from dynctx.side_by_side import join
 from dynctx.subwords import EOS, SPECIAL
 from dynctx.translators.bank import (
     Bank,
@@ -102,6 +103,9 @@ class CadecAttended(Attended):
     def rows(self, chosen: Tensor) -> CadecAttended:
         base, target = super().rows(chosen), [kv.rows(chosen) for kv in self.target]
         return CadecAttended(base.memory, base.memory_mask, target, self.target_mask[chosen])
+
+    def joined(self, queries: int) -> CadecAttended:
+        return replace(super().joined(queries), target_mask=join(self.target_mask, queries))
 
 
 class Cadec(BankedNmt):
@@ -266,5 +270,5 @@ def drafts_of(base: SentNmt, batch: Batch, limits: Ints, temperature: float = 0.
     with quiet(base), torch.compiler.set_stance("force_eager"):
         memory = sentence_memory(batch, base.encode(batch))
         cache = base.begin(memory, 1)
-        drawn = draw(base, cache, batch.origin.to_device(limits), temperature, longest=longest)
+        drawn = draw(base, cache, batch.origin.to_device(limits), temperature, longest=longest, scored=False)
     return drawn.tokens, limits + 1, drawn.lengths

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from dynctx.packing import round_up
 from dynctx.replay import Replayed
+from dynctx.side_by_side import ROWS
 from dynctx.subwords import BOS, DCS, EOS, NON, PAD, SEP, UNK
 from dynctx.translators.sentence import Cache, SentNmt
 
 NEVER = [PAD, UNK, BOS, DCS, SEP, NON]  # symbols that no translation contains
+BLOCK = 128  # tokens whose probabilities are summed up first
 LOOK_EVERY = 8  # steps between two looks at who has ended: a look waits for the device
 
 
@@ -21,15 +25,19 @@ class Drawn:
 
     tokens: Tensor  # [n, L]
     lengths: Tensor  # [n] EOS included
-    log_probability: Tensor  # [n] summed over the tokens, EOS included; at temperature 1, whatever they were drawn at
+    log_probability: Tensor  # [n] summed over the tokens, EOS included, at temperature 1 whatever they were drawn at;
+    # 0 where nobody wants to know
 
 
 class Sampler:
     """Rows still being written. `limits` [r]: the most tokens of each, EOS not counted."""
 
-    def __init__(self, model: SentNmt, cache: Cache, limits: Tensor, longest: int, temperature: float) -> None:
+    def __init__(
+        self, model: SentNmt, cache: Cache, limits: Tensor, longest: int, temperature: float, scored: bool
+    ) -> None:
         rows, device = len(limits), limits.device
         self.model, self.cache, self.limits, self.temperature = model, cache, limits, temperature
+        self.scored = scored
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.tokens = torch.full((rows, 1), BOS, device=device)
         self.drawn = torch.full((rows, longest), EOS, device=device)
@@ -40,18 +48,19 @@ class Sampler:
 
     def advance(self) -> None:
         """One token more for each row: all in place, nothing read back to the host."""
-        logits = self.model.step(self.cache, self.tokens)[:, 0].float()  # [r, V]
-        logits = logits.index_fill(1, self.never, -torch.inf)
+        logits = self.model.step(self.cache, self.tokens)[:, 0]  # [r, V]
+        logits.index_fill_(1, self.never, -torch.inf)
         if self.temperature:
-            # where a number drawn from [0, total) falls among the summed-up probabilities
-            summed = (logits / self.temperature).softmax(dim=-1).cumsum(dim=1)
-            number = self.uniform.index_select(1, self.step) * summed[:, -1:]
-            token = torch.searchsorted(summed, number, right=True).clamp(max=logits.shape[1] - 1)
+            scaled = logits if self.temperature == 1 else logits / self.temperature
+            chances = scaled.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+            token = pick(chances, self.uniform.index_select(1, self.step))
         else:
             token = logits.argmax(dim=-1, keepdim=True)
         token = token.masked_fill((self.ended | (self.step >= self.limits))[:, None], EOS)
-        gained = logits.gather(1, token).squeeze(1) - torch.logsumexp(logits, dim=-1)
-        self.score.add_(gained.masked_fill(self.ended, 0.0))
+        if self.scored:
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            gained = logits.gather(1, token).squeeze(1) - torch.logsumexp(logits, dim=-1)
+            self.score.add_(gained.masked_fill(self.ended, 0.0))
         self.drawn.index_copy_(1, self.step, token)
         self.tokens.copy_(token)
         self.ended.logical_or_(token[:, 0] == EOS)
@@ -62,6 +71,30 @@ class Sampler:
         self.cache.keep(rows)
         for name in ("limits", "tokens", "drawn", "score", "ended", "uniform"):
             setattr(self, name, getattr(self, name)[rows])
+
+
+def pick(chances: Tensor, uniform: Tensor) -> Tensor:
+    """Draws [r, 1] from the probabilities [r, V]: where a number of [0, 1) falls among their sums.
+
+    First the block in which it falls, then the place there: what is summed up step by step is short, which takes a
+    fraction of the time. Nothing that has no chance is ever drawn.
+    """
+    blocks = F.pad(chances, (0, -chances.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))  # [r, B, BLOCK]
+    sums = blocks.sum(dim=2)
+    block, left = fall(sums, uniform.to(sums.dtype) * sums.sum(dim=1, keepdim=True))
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, BLOCK)).squeeze(1)
+    return block * BLOCK + fall(inside, left)[0]
+
+
+def fall(sizes: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Pieces of these sizes [r, k] lie end to end: the one in which the number [r, 1] falls, and how far inside it.
+
+    Rounding may put the number before the first or behind the last, or into one of no size: then it is the largest.
+    """
+    ends = sizes.cumsum(dim=1)
+    which = torch.searchsorted(ends, number, right=True).clamp(max=sizes.shape[1] - 1)
+    which = torch.where(sizes.gather(1, which) > 0, which, sizes.argmax(dim=1, keepdim=True))
+    return which, number - (ends.gather(1, which) - sizes.gather(1, which))
 
 
 def worth_leaving(rows: int, on_gpu: bool) -> int:
@@ -82,24 +115,25 @@ def draw(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     longest: int = 0,
+    scored: bool = True,
 ) -> Drawn:
     """A translation for each row (the cache's beam must be 1). Temperature 0: the likeliest token each time.
 
-    longest: the largest of the limits, if it is known to the host.
+    longest: the largest of the limits, if it is known to the host; scored: with their log-probabilities.
     """
-    longest = (longest or int(limits.max())) + 1
-    going = Sampler(model, cache, limits, longest, temperature)
-    if temperature:
-        going.uniform = torch.rand(len(limits), longest, generator=generator, device=limits.device)
-    else:
-        going.uniform = torch.empty(len(limits), 0, device=limits.device)
+    longest, wanted = (longest or int(limits.max())) + 1, len(limits)
+    uniform = torch.rand(wanted, longest if temperature else 0, generator=generator, device=limits.device)
+    more = cache.rows - wanted  # rows that fill up the cache end at once
+    limits = F.pad(limits, (0, more))
+    going = Sampler(model, cache, limits, longest, temperature, scored)
+    going.uniform = F.pad(uniform, (0, 0, 0, more))
     left = torch.arange(len(limits), device=limits.device)  # the rows still here
     tokens, score = going.drawn.clone(), going.score.clone()
     advance = Replayed(going.advance, limits.device)
     for step in range(longest):
         if step == cache.room:
             model.enlarge(cache)
-            advance.changed()
+            advance.changed(len(left))
         advance()
         if step % LOOK_EVERY == LOOK_EVERY - 1 and step + 1 < longest:
             alive = int((~going.ended).sum())
@@ -107,9 +141,10 @@ def draw(
                 break
             if alive <= worth_leaving(len(left), limits.is_cuda):
                 tokens[left], score[left] = going.drawn, going.score
-                kept = torch.nonzero(~going.ended).squeeze(1)
+                kept = torch.argsort(going.ended, stable=True)[: round_up(alive, ROWS)]  # the living first
                 left = left[kept]
                 going.keep(kept)
-                advance.changed()
+                advance.changed(len(left))
     tokens[left], score[left] = going.drawn, going.score
+    tokens, score = tokens[:wanted], score[:wanted]
     return Drawn(tokens, (tokens != EOS).sum(dim=1) + 1, score)

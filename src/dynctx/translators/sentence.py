@@ -6,8 +6,8 @@ This module also says what a translator is to the rest of the project: `encode` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from dynctx.layers import (
     same_sentence,
 )
 from dynctx.linear import Linear
+from dynctx.side_by_side import filled_up, join
 
 if TYPE_CHECKING:
     from dynctx.translators.bank import Bank
@@ -53,6 +54,10 @@ class Attended:
     def rows(self, chosen: Tensor) -> Attended:
         return Attended([kv.rows(chosen) for kv in self.memory], self.memory_mask[chosen])
 
+    def joined(self, queries: int) -> Self:
+        """The same for rows that stand side by side, so many queries each."""
+        return replace(self, memory_mask=join(self.memory_mask, queries))
+
 
 @dataclass
 class Cache:
@@ -68,6 +73,10 @@ class Cache:
     ancestors: Tensor  # [R, beam, keys so far]
     step: int = 0
     room: int = -1  # steps that there is room for; this one makes room as it goes
+
+    @property
+    def rows(self) -> int:
+        return len(self.ancestors)
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
         """One more position for the tokens [R, beam]: where they stand, what they see [R, 1, beam, keys], the reach."""
@@ -96,6 +105,10 @@ class Cache:
     def enlarge(self) -> None:
         """Make room for more steps, where room is made beforehand."""
 
+    def seen(self, mask: Tensor) -> Tensor:
+        """The additive mask [R, 1, beam, keys] as attention is to have it."""
+        return mask
+
     def keep(self, rows: Tensor) -> None:
         """Go on with these sentences only."""
         self.attended = self.attended.rows(rows)
@@ -106,7 +119,7 @@ class Cache:
 
 class FixedCache(Cache):
     """A cache with room for some steps, counted on the device: every step does the same work in the same place, until
-    the room is used up and must be enlarged. `dynctx.replay` makes use of it."""
+    the room is used up and must be enlarged. `dynctx.replay` makes use of it. Rows stand side by side."""
 
     def __init__(self, beam: int, attended: Attended, layers: int, room: int) -> None:
         device, rows = attended.memory_mask.device, len(attended.memory_mask)
@@ -115,7 +128,8 @@ class FixedCache(Cache):
         self.itself = torch.eye(beam, dtype=torch.bool, device=device)
         rooms: list[Growing] = [Room(self.slots, room * beam) for _ in range(layers)]
         ancestors = torch.zeros(rows, beam, room * beam, dtype=torch.bool, device=device)
-        super().__init__(beam, attended, rooms, ancestors, room=room)
+        super().__init__(beam, attended.joined(beam), rooms, ancestors, room=room)
+        self.apart = attended
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
         self.place.add_(1)
@@ -130,6 +144,14 @@ class FixedCache(Cache):
     def prune(self) -> None:
         """Nothing may move."""
 
+    def seen(self, mask: Tensor) -> Tensor:
+        return join(mask, self.beam)
+
+    def keep(self, rows: Tensor) -> None:
+        self.attended = self.apart
+        super().keep(rows)
+        self.apart, self.attended = self.attended, self.attended.joined(self.beam)
+
     def enlarge(self) -> None:
         """Room for twice as many steps."""
         self.room *= 2
@@ -140,7 +162,7 @@ class FixedCache(Cache):
 
 def first_room(hypotheses: int) -> int:
     """Steps to make room for at once: each enlargement is recorded anew, but every step reads all the room there is."""
-    return 128 if hypotheses <= 1024 else 64 if hypotheses <= 4096 else 32
+    return 64 if hypotheses <= 1024 else 32 if hypotheses <= 4096 else 16
 
 
 class SentNmt(nn.Module):
@@ -248,12 +270,19 @@ class SentNmt(nn.Module):
         return self.decoder_norm(x)
 
     def begin(self, memory: Memory, beam: int) -> Cache:
-        """Start a search; the memory must hold one sentence a row. On a GPU its steps can be replayed."""
+        """Start a search; the memory must hold one sentence a row. On a GPU its steps can be replayed, and there may
+        be more rows at the end, which mean nothing."""
+        attended, rows, device = self.attend_to(memory, None), len(memory.states), memory.states.device
         if memory.states.is_cuda:
-            room = first_room(len(memory.states) * beam)
-            return FixedCache(beam, self.attend_to(memory, None), len(self.decoder_layers()), room)
-        ancestors = torch.zeros(len(memory.states), beam, 0, dtype=torch.bool, device=memory.states.device)
-        return Cache(beam, self.attend_to(memory, None), [Growing() for _ in self.decoder_layers()], ancestors)
+            return self.begin_fixed(attended, beam, first_room(rows * beam))
+        ancestors = torch.zeros(rows, beam, 0, dtype=torch.bool, device=device)
+        return Cache(beam, attended, [Growing() for _ in self.decoder_layers()], ancestors)
+
+    def begin_fixed(self, attended: Attended, beam: int, room: int) -> FixedCache:
+        rows = filled_up(len(attended.memory_mask), attended.memory_mask.device)
+        if len(rows) > len(attended.memory_mask):
+            attended = attended.rows(rows)
+        return FixedCache(beam, attended, len(self.decoder_layers()), room)
 
     def enlarge(self, cache: Cache) -> None:
         """Make room for more steps, where room is made beforehand."""
@@ -263,7 +292,8 @@ class SentNmt(nn.Module):
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         """The last tokens [R, beam] of each hypothesis -> logits [R, beam, V] of the next."""
         position, mask, reach = cache.extend(tokens)
-        x, mask = self.target_embedding(tokens, position, reach), additive(mask, self.target_embedding.weight)
+        x = self.target_embedding(tokens, position, reach)
+        mask = cache.seen(additive(mask, self.target_embedding.weight))
         for number in range(len(self.decoder_layers())):
             x = self.decoder_layer(number, x, mask, cache.attended, cache.grown[number])
         return self.output(self.finish(x, cache.attended))

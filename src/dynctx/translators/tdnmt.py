@@ -8,7 +8,7 @@ the context encoder, the context attentions, their gates and norms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -28,6 +28,7 @@ from dynctx.layers import (
     same_sentence,
 )
 from dynctx.linear import Linear
+from dynctx.side_by_side import join
 from dynctx.subwords import EOS
 from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
@@ -84,6 +85,9 @@ class ContextAttended(Attended):
         context = [kv.rows(chosen) for kv in self.context]
         bypass = None if self.bypass is None else self.bypass[chosen]
         return ContextAttended(base.memory, base.memory_mask, context, self.context_mask[chosen], bypass)
+
+    def joined(self, queries: int) -> ContextAttended:
+        return replace(super().joined(queries), context_mask=join(self.context_mask, queries))
 
 
 def encoder_layer(
