@@ -17,7 +17,7 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import load_model
 from dynctx.prepare import read_held_out
-from dynctx.reproduce import load_table, reproduce, translated_with
+from dynctx.reproduce import load_table, reproduce
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -84,6 +84,20 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     before = (tmp_path / "out" / "table.json").read_bytes()
     assert reproduce(table, tmp_path / "out" / "table", 0)
     assert (tmp_path / "out" / "table.json").read_bytes() == before
+
+
+def test_rows_of_several_seeds_have_means(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1], seeds=[1, 2])
+    assert reproduce(table, tmp_path / "table", 0)
+    content = json.loads((tmp_path / "table.json").read_text())
+    one, two = (content["rows"][f"SentNmt / {seed}"]["scores"]["chrF"] for seed in (1, 2))
+    assert content["means"]["SentNmt"]["scores"]["chrF"] == {
+        **{"mean": pytest.approx((one + two) / 2, abs=1e-3), "lowest": min(one, two), "highest": max(one, two)}
+    }
+    assert (tmp_path / "table.md").read_text().count("\n| SentNmt | ") == 3
+    (tmp_path / "table.md").unlink()
+    assert reproduce(table, tmp_path / "table", 0)  # means are read over, not taken for a row
+    assert json.loads((tmp_path / "table.json").read_text()) == content
 
 
 def test_a_model_brought_from_another_machine_is_used(
@@ -156,17 +170,6 @@ def test_other_controls_are_compared_with_anew(tiny_config: Path, tmp_path: Path
     assert reproduce(write_table(tmp_path, tiny_config, rows=[first, second]), tmp_path / "table", 0)
     found = json.loads((tmp_path / "table.json").read_text())["rows"]["TDNMT full / 1"]
     assert [a["row"] for a in found["against"]] == ["SentNmt"]
-
-
-def test_which_rows_were_translated_where() -> None:
-    gpu, cpu = {"torch": "2.11.0+cu130"}, {"torch": "2.13.0+cpu", "device": "CPU, float32"}
-    assert (
-        translated_with([{"row": "a", **cpu}, {"row": "b", **cpu}])
-        == "Translated with torch 2.13.0+cpu (CPU, float32)."
-    )
-    assert translated_with([{"row": "a", **cpu}, {"row": "b", **gpu}, {"row": "b", **gpu}]) == (
-        "Translated with torch 2.13.0+cpu (CPU, float32): 'a'; torch 2.11.0+cu130 (CUDA, bfloat16): 'b'."
-    )
 
 
 def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path) -> None:
