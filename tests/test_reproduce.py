@@ -73,6 +73,7 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     assert labels["selector"] == "probability-first"
     # documents of six sentences, scope 2: 0 + 1 + 2 + 2 + 2 + 2 of 6
     assert full["selected"] == 1.5 and full["empty"] == round(1 / 6, 3)
+    assert {row["model"]["run_updates"] for row in content["rows"].values()} == {6}
     page = (tmp_path / "out" / "table.md").read_text()
     assert page.count("\n| ") == 4 and "| 18.67 |" in page and f"dynctx reproduce {table}" in page
     assert load_model(tmp_path / "runs" / "seed1" / "scorer").scorer is not None

@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> TableConfig:
 def record(name: str, seed: int, bleu: float, chrf: float, *against: tuple[str, float, float]) -> dict[str, Any]:
     return {
         **{"row": name, "seed": seed, "selected": 0.5 * seed, "empty": 0.1 * seed, "torch": "2.13.0+cpu"},
-        **{"model": {"updates": 100 * seed}, "scores": {"BLEU": bleu, "chrF": chrf}},
+        **{"model": {"updates": 100 * seed, "run_updates": 100 * seed}, "scores": {"BLEU": bleu, "chrF": chrf}},
         "signatures": {"BLEU": "b", "chrF": "c"},
         "against": [{"row": control, "delta": delta, "p": p} for control, delta, p in against],
     }
@@ -102,6 +102,24 @@ def test_means_by_hand(table: TableConfig) -> None:
     assert "| +0.50 (p < 0.05 in 1 of 2, first); +1.50 (p < 0.05 in 2 of 2, third) |" in lines[-1]
     assert lines[-1].endswith("| 20.34 |")
     assert "Means: in brackets the lowest and the highest of the seeds" in markdown(table, "x", found)
+
+
+def test_how_long_runs_were_trained(table: TableConfig) -> None:
+    """The model that is kept may be an earlier one; what is older than the record of a run's length is said to be."""
+
+    def lines(*models: dict[str, int]) -> tuple[list[str], str]:
+        records = [record(row.name, 2, 20, 40) | {"model": model} for row, model in zip(table.rows, models)]
+        page = markdown(table, "x", results(*records)).splitlines()
+        cells = [line.split(" | ")[7] for line in page if line.startswith("| ")][1:]
+        return cells, "".join(line for line in page if line.startswith("Updates: "))
+
+    whole, short, old = {"updates": 5, "run_updates": 5}, {"updates": 3, "run_updates": 5}, {"updates": 4}
+    assert lines(whole, whole) == (["5", "5"], "")
+    best = "Updates: of the run, in brackets of the model that was kept, the best by its score on dev"
+    assert lines(whole, short) == (["5", "5 (best 3)"], f"{best}.")
+    kept = "of the model that was kept"
+    assert lines(old, old) == (["4", "4"], f"Updates: {kept}; the run may have been longer.")
+    assert lines(short, old) == (["5 (best 3)", "4"], f"{best}; {kept} for 'third'; the run may have been longer.")
 
 
 def test_which_rows_were_translated_where() -> None:

@@ -3,7 +3,8 @@
 config.yaml          the effective configuration: how to build it
 model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
 spm.model            the subword model (or spm.source.model and spm.target.model)
-about.json           updates, scores, versions; and where somebody wrote them down trained_on, results and licence
+about.json           updates of these weights and of the whole run, scores, versions; and where somebody wrote them
+                     down trained_on, results and licence
 README.md            the model card, for people
 """
 
@@ -231,16 +232,28 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     scorer = build_scorer(config)
     network = join(translator, scorer)
     put_weights(network, load_weights(place), place)
-    about = {}
-    if (place / "about.json").exists():
-        try:
-            about = json.loads((place / "about.json").read_text(encoding="utf-8"))
-        except ValueError:
-            raise DynctxError(f"{at(place / 'about.json')}: damaged (not JSON)") from None
-        if not isinstance(about, dict):
-            raise DynctxError(f"{at(place / 'about.json')}: damaged (not a JSON object)")
     network.to(device).eval()
-    return Model(config, translator, source, target, about, scorer)
+    return Model(config, translator, source, target, read_about(place), scorer)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    place = folder / "about.json"
+    if not place.exists():
+        return {}
+    try:
+        about = json.loads(place.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DynctxError(f"{at(place)}: damaged (not JSON)") from None
+    if not isinstance(about, dict):
+        raise DynctxError(f"{at(place)}: damaged (not a JSON object)")
+    return about
+
+
+def write_down(folder: Path, **facts: Any) -> None:
+    """Say more of a model that is there already."""
+    about = read_about(folder) | facts
+    with atomic_write(folder / "about.json") as file:
+        json.dump(about, file, indent=1, ensure_ascii=False)
 
 
 def build_scorer(config: Config) -> Scorer | None:

@@ -224,7 +224,7 @@ class Reproduction:
             "selected": round(sum(sizes) / max(1, len(sizes)), 3),
             "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),
             "seconds": round(seconds, 1),
-            "model": {key: model.about.get(key) for key in ("updates", "best_update", "minutes", "versions")},
+            "model": {key: model.about.get(key) for key in ("updates", "run_updates", "minutes", "versions")},
             "torch": torch.__version__,
             "device": "CPU, float32" if model.device.type == "cpu" else f"{model.device.type.upper()}, bfloat16",
             "dynctx": __version__,

@@ -82,6 +82,7 @@ def markdown(table: TableConfig, command: str, results: dict[str, Record]) -> st
     if finished:
         lines += ["", f"Test set: {table.test}, beam {table.beam}. {translated_with(finished)}", ""]
         lines += [NOTE, ""] if averages else []
+        lines += [f"Updates: {note}.", ""] if (note := about_updates(finished)) else []
         lines += [f"* {name}: `{signature}`" for name, signature in finished[0]["signatures"].items()]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +91,24 @@ def cells(record: Record, names: list[str]) -> list[str]:
     against = "; ".join(f"{a['delta']:+.2f} (p = {a['p']:.3f}, {a['row']})" for a in record["against"])
     scores = [f"{record['scores'][name]:.2f}" for name in names]
     context = [f"{record['selected']:.2f}", f"{record['empty']:.1%}"]
-    return [str(record["seed"]), *scores, against, *context, str(record["model"]["updates"])]
+    return [str(record["seed"]), *scores, against, *context, updates(record)]
+
+
+def updates(record: Record) -> str:
+    """How long the run was trained, and up to where the model that was kept."""
+    kept, trained = record["model"]["updates"], record["model"].get("run_updates")
+    return str(kept) if trained in (None, kept) else f"{trained} (best {kept})"
+
+
+def about_updates(records: list[Record]) -> str:
+    """What a reader cannot guess of that column."""
+    short = [r for r in records if r["model"].get("run_updates") not in (None, r["model"]["updates"])]
+    unknown = list(dict.fromkeys(repr(r["row"]) for r in records if r["model"].get("run_updates") is None))
+    notes = ["of the run, in brackets of the model that was kept, the best by its score on dev"] if short else []
+    if unknown:
+        rows = "" if len(unknown) == len({r["row"] for r in records}) else f" for {', '.join(unknown)}"
+        notes.append(f"of the model that was kept{rows}; the run may have been longer")
+    return "; ".join(notes)
 
 
 def mean_cells(record: Record, names: list[str]) -> list[str]:

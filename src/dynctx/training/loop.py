@@ -22,7 +22,7 @@ from dynctx import __version__
 from dynctx.config import Config, ScheduleConfig, parse_config
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.model_folder import named, weights_of
+from dynctx.model_folder import named, weights_of, write_down
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
@@ -315,6 +315,7 @@ class Training:
         if self.leader:
             if len(files) > 1:
                 record = self.try_average(files)
+            write_down(self.output / "model", run_updates=self.update)  # the best may be an earlier one
             self.report.write({"update": self.update, "finished": record})
             self.checkpoints.finish(record)
         self.fabric.barrier()
