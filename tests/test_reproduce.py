@@ -205,3 +205,19 @@ def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path
 def test_broken_tables(tiny_config: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DynctxError, match=message):
         load_table(write_table(tmp_path, tiny_config, **changes))
+
+
+def test_the_config_of_a_table_is_looked_for_here_and_beside_it(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there" / "configs"
+    for folder in (here, there):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    table = write_table(there, Path("mine.yaml"))
+    with pytest.raises(DynctxError, match=f"its config mine.yaml is neither in {here} nor in {there};"):
+        load_table(table)
+    shutil.copy(tiny_config, there / "mine.yaml")
+    assert Path(load_table(table).config) == there / "mine.yaml"
+    shutil.copy(tiny_config, here / "mine.yaml")
+    assert Path(load_table(table).config).resolve() == here / "mine.yaml"

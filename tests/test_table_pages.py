@@ -29,6 +29,7 @@ HEAD = "| row | seed | BLEU | chrF | against its control | selected | none | upd
 @pytest.fixture
 def table(tmp_path: Path) -> TableConfig:
     place = tmp_path / "table.yaml"
+    (tmp_path / "mine.yaml").touch()
     place.write_text(yaml.safe_dump(TABLE), encoding="utf-8")
     return load_table(place)
 
