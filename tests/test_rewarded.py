@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -175,6 +176,17 @@ def test_labels_of_another_kind_are_refused(tiny_config: Path, stages: Path, tmp
     config = changed(tiny_config, tmp_path, *rewarded(stages, "labels.kind=likelihood", "scorer.enabled=true"))
     with pytest.raises(DynctxError, match=r"labels of kind 'reward', but labels\.kind is 'likelihood'"):
         ScorerRecipe(config, CPU)
+
+
+def test_labels_of_other_text_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    labels = Path(shutil.copytree(stages / "labels", tmp_path / "labels"))
+    config = changed(tiny_config, tmp_path, *rewarded(stages, "scorer.enabled=true", f"labels.folder={labels}"))
+    RewardedRecipe(config, CPU)
+    about = json.loads((labels / "about.json").read_text())
+    about["text"]["train"] = about["text"]["dev"]
+    (labels / "about.json").write_text(json.dumps(about))
+    with pytest.raises(DynctxError, match=r"labels of other text than the prepared data now holds \(train\)"):
+        RewardedRecipe(config, CPU)
 
 
 def test_rewards_of_another_translator_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:

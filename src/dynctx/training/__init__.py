@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dynctx.config import Config
+from dynctx.corpus import TokenStore
 
 
 def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
@@ -32,4 +34,6 @@ def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
             from dynctx.training.reinforce import ReinforceRecipe
 
             recipe = ReinforceRecipe(config, fabric.device)
-    return train(config, recipe, fabric, deadline)
+    folder = Path(config.data.folder)
+    text = {split: TokenStore.open(folder / split).fingerprint for split in ("train", "dev")}
+    return train(config, recipe, fabric, deadline, text)
