@@ -138,6 +138,14 @@ def test_the_oracle_tells_how_far_it_is(model: Path, data: Path, run: Run, monke
     assert all(sum(counts) == total > 0 for doing, total, counts in bars if doing != "translating")
 
 
+def test_a_selector_beyond_the_scope_is_refused(model: Path, data: Path, run: Run) -> None:
+    for command in (("test", model, "news"), ("oracle", model, "news"), ("compare", f"{model}@previous 4", "--split")):
+        chosen = ["news"] if command[0] == "compare" else ["--selector", "previous 4"]
+        said = refused(run(*command, *chosen, "--data", data))
+        assert said == "selector 'previous 4' asks for more sentences than the model's scope of 3 (model.scope)"
+    succeeded(run("test", model, "news", "--data", data, "--selector", "previous 3"))
+
+
 def test_context_use(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
     kept = tmp_path / "p.jsonl"
     arguments = ("context-use", model, "news", "--data", data, "--selector", "full", "--sentences", kept, "--json")

@@ -191,6 +191,14 @@ def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path
     assert ended["scores"]["loss"] == whole["scores"]["loss"]
 
 
+def test_a_row_beyond_the_scope_is_refused_before_any_training(tiny_config: Path, tmp_path: Path) -> None:
+    rows = [*TABLE["rows"][:1], {"name": "far", "run": "tdnmt", "selector": "previous 3"}]
+    table = write_table(tmp_path, tiny_config, rows=rows)
+    with pytest.raises(DynctxError, match=r"row 'far': selector 'previous 3' asks for more .* scope of 2"):
+        reproduce(table, tmp_path / "table", 0)
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "table.json").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

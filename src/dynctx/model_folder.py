@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynctx.config import Config, parse_config
+from dynctx.config import Config, beyond_scope, parse_config
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
 from dynctx.plain_data import read_yaml, to_yaml
@@ -53,6 +53,8 @@ class Model:
 
     def choose(self, selector: str) -> Selector:
         """A selector by its name; the learned ones ask this model's scorer."""
+        if wrong := beyond_scope(selector, self.config.model):
+            raise DynctxError(wrong)
         probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
         return parse_selector(selector, self.config.seed, probabilities)
 

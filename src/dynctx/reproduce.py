@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dynctx import __version__
-from dynctx.config import Config, apply_overrides, load_config
+from dynctx.config import Config, apply_overrides, beyond_scope, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
@@ -158,6 +158,8 @@ class Reproduction:
 
     def check_row(self, row: TableRow, seed: int) -> None:
         """A row that is there already, and the runs it rests on, must be what the table asks for now."""
+        if wrong := beyond_scope(row.selector, self.config(row.run, seed).model):
+            raise DynctxError(f"row {row.name!r}: {wrong}")
         self.check_run(row.run, seed)
         record = self.results.get(keyed(row.name, seed), {})
         for name, now in self.asked(row).items():
