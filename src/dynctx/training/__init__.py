@@ -8,12 +8,15 @@ from typing import Any
 
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError
 
 
 def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
     """Train what the config says. deadline (of time.monotonic): when to pause; the next call goes on."""
     from dynctx.training.loop import Recipe, make_fabric, train
 
+    if not config.training.output.strip():  # as exported models have it: no rule for all configs
+        raise DynctxError("training.output is empty: name the folder that the run is to be written to")
     fabric = make_fabric(config)
     recipe: Recipe
     if config.training.stage == "translation":
