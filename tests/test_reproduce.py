@@ -149,7 +149,7 @@ def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_confi
         ({"test": "dev"}, "row 'SentNmt', seed 1, was made with test 'news', and the table now says 'dev'"),
         ({"beam": 2}, "was made with beam 4, and the table now says 2"),
         ({"rows": [{"name": "SentNmt", "run": "sentence", "selector": "none"}]}, "was made with asked ''"),
-        ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split"),
+        ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split; there are: dev, news"),
     ],
 )
 def test_a_table_that_has_changed_is_not_taken_for_what_was_done(
