@@ -12,6 +12,10 @@ from dynctx.errors import DynctxError
 from dynctx.formats import Reading, open_file
 from dynctx.formats.template import Template
 
+# a file of subtitles, and one of messages of which the first has its translation
+SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n2\n00:00:20,000 --> 00:00:21,000\nthe dog\n"
+PO = 'msgid "the cat"\nmsgstr "tac eht"\n\nmsgid "the dog"\nmsgstr ""\n'
+
 
 def unexpected(message: str) -> None:
     raise AssertionError(f"an unexpected warning: {message}")

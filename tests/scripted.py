@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class Scripted:
         self.saved.append((about["updates"], self.weight))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weight").write_text(repr(self.weight))
+        (folder / "about.json").write_text(json.dumps({"updates": about["updates"]}))
 
     def describe(self) -> list[str]:
         return ["a scripted run"]

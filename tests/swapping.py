@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from format_helpers import swapped
+from tiny_runs import Ended, Run
 
 from dynctx import commands_translate
 from dynctx.documents import Document
 from dynctx.pipeline import Choice
+
+
+@pytest.fixture
+def translating(run: Run, trained: Path) -> Run:
+    """`dynctx translate` in this process, with the tiny model."""
+
+    def translate(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
+        return run(command, "-m", trained, *arguments, stdin=stdin)
+
+    return translate
 
 
 @pytest.fixture

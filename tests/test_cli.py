@@ -197,7 +197,7 @@ def test_test(run: Run, trained: Path, tiny_config: Path, tmp_path: Path) -> Non
     assert record["scores"] == {name: scores[name] for name in record["scores"]}
     assert record["signatures"].keys() == record["scores"].keys()
     said = refused(run("test", trained, "olds"))
-    assert said.endswith("olds.jsonl: no such prepared split; is it in the config's data section?")
+    assert said.endswith("olds.jsonl: no such prepared split; there are: dev, news")
 
 
 def test_info_of_a_model(run: Run, trained: Path) -> None:

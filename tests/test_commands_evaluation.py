@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import PAIRS, prepared_folder, saved, tiny_model
 from tiny_runs import Ended, Run, refused
 
+from dynctx import commands, commands_evaluation
 from dynctx.documents import Document, write_jsonl
 from dynctx.evaluation.contrastive import decide
 from dynctx.evaluation.contrastive_sets import read_sets
@@ -114,6 +116,34 @@ def test_oracle(model: Path, data: Path, run: Run) -> None:
     assert "expected true, shuffled" in refused(run("oracle", model, "news", "--data", data, "--context", "x"))
     assert "expected reward or bleu" in refused(run("oracle", model, "news", "--data", data, "--criterion", "x"))
     assert "no such prepared split" in refused(run("oracle", model, "nope", "--data", data))
+
+
+def test_the_oracle_tells_how_far_it_is(model: Path, data: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[tuple[str, int, list[int]]] = []
+
+    class Bar(commands.bar):
+        def __init__(self, total: int, quiet: bool = False, doing: str = "translating") -> None:
+            bars.append((doing, total, []))
+            super().__init__(total, quiet, doing)
+
+        def __enter__(self) -> Any:
+            super().__enter__()
+            return bars[-1][2].append
+
+    for module in (commands, commands_evaluation):
+        monkeypatch.setattr(module, "bar", Bar)
+    succeeded(run("oracle", model, "news", "--data", data))
+    succeeded(run("test", model, "news", "--data", data, "--selector", "oracle"))
+    assert [doing for doing, _, _ in bars] == ["trying subsets", "trying subsets", "translating"]
+    assert all(sum(counts) == total > 0 for doing, total, counts in bars if doing != "translating")
+
+
+def test_a_selector_beyond_the_scope_is_refused(model: Path, data: Path, run: Run) -> None:
+    for command in (("test", model, "news"), ("oracle", model, "news"), ("compare", f"{model}@previous 4", "--split")):
+        chosen = ["news"] if command[0] == "compare" else ["--selector", "previous 4"]
+        said = refused(run(*command, *chosen, "--data", data))
+        assert said == "selector 'previous 4' asks for more sentences than the model's scope of 3 (model.scope)"
+    succeeded(run("test", model, "news", "--data", data, "--selector", "previous 3"))
 
 
 def test_context_use(model: Path, data: Path, run: Run, tmp_path: Path) -> None:

@@ -191,6 +191,29 @@ def test_values_at_the_limits_of_the_rules() -> None:
     )
 
 
+FAR = {
+    "training.selector": {"training": {"selector": "previous 7"}},
+    "training.validation.selector": {"training": {"validation": {"selector": "random 10"}}},
+    "decoding.selector": {"decoding": {"selector": "previous 99999999999999999999"}},
+    "reinforce.strategy": {"reinforce": {"strategy": "size-first 7"}},
+}
+
+
+@pytest.mark.parametrize("key", FAR)
+def test_a_selector_beyond_the_scope(key: str) -> None:
+    said = refused({"model": {"kind": "tdnmt"}, **FAR[key]})
+    assert said.startswith(f"{key}: selector '") and "asks for more sentences than the model's scope of 6" in said
+    parse_config(FAR[key])  # a sentence model reads none of them, whatever is asked for
+
+
+@pytest.mark.parametrize(
+    "selector", ["previous 6", "random 6", "random 1 or none", "random subset", "full", "fixed 7", "previous x"]
+)
+def test_a_selector_within_the_scope(selector: str) -> None:
+    parse_config({"model": {"kind": "tdnmt"}, "decoding": {"selector": selector}})
+    parse_config({"model": {"kind": "san", "scope": 1000}, "decoding": {"selector": "previous 1000"}})
+
+
 # ---- the manual
 
 
@@ -250,5 +273,7 @@ def test_every_config_of_the_project_is_valid(path: Path) -> None:
         table = Reproduction(path, Path("nowhere"), 0, command)
         for name in table.table.runs:
             table.config(name, 1)
+        for row in table.rows:
+            assert not configuration.beyond_scope(row.selector, table.config(row.run, 1).model)
     else:
         load_config(path)

@@ -42,6 +42,21 @@ def message(folder: Path) -> str:
     return str(caught.value)
 
 
+def test_a_fingerprint_tells_texts_apart(tmp_path: Path) -> None:
+    """All of it counts: a piece, where sentences and documents begin, and what is fit for training."""
+    first, again = (write(tmp_path / name, DOCUMENTS, USABLE).fingerprint for name in ("a", "b"))
+    assert first == again and len(first) == 16
+    others: list[tuple[Documents, list[bool]]] = [
+        ([[([10, 99], [20]), ([12], [])], DOCUMENTS[1]], USABLE),  # another source
+        ([[([10, 11], [99]), ([12], [])], DOCUMENTS[1]], USABLE),  # another target
+        ([DOCUMENTS[0] + DOCUMENTS[1]], USABLE),  # one document
+        ([DOCUMENTS[1], DOCUMENTS[0]], [True, True, False]),  # another order
+        (DOCUMENTS, [True, True, True]),
+    ]
+    found = {write(tmp_path / str(n), *other).fingerprint for n, other in enumerate(others)}
+    assert len(found | {first}) == 6
+
+
 def test_written_arrays(tmp_path: Path) -> None:
     store = write(tmp_path / "train", DOCUMENTS, USABLE)
     assert arrays(store) == [

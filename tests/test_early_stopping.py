@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def test_patience_ends_a_run_and_the_best_model_is_kept(tmp_path: Path, capsys: 
     assert [update for update, _ in recipe.saved] == [1, 2]
     assert (record["updates"], record["best_update"], record["scores"]["score"]) == (5, 2, 5.0)
     assert [entry["score"] for entry in record["history"]] == [1.0, 5.0, 2.0, 4.0, 5.0]
+    assert json.loads((tmp_path / "model" / "about.json").read_text()) == {"updates": 2, "run_updates": 5}
     assert float((tmp_path / "model" / "weight").read_text()) == pytest.approx(8.0, abs=1e-3)
     assert recipe.weight == pytest.approx(5.0, abs=1e-3)
     assert "the end: no better score in 3 validations (training.patience)\n" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import torch
 from tiny_models import PAIRS, SCOPE, tiny_model
 
 from dynctx.batches import Gatherer
+from dynctx.config import DecodingConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.evaluation import oracle
@@ -145,6 +146,18 @@ def test_the_selector_takes_the_best_subset() -> None:
     best = values.subsets[values.best]
     assert len({row.tobytes() for row in best}) > 2  # it does choose
     assert (split.select(Oracle(model.translator))[split.scorable] == best).all()
+
+
+@pytest.mark.parametrize("criterion", ["reward", "bleu"])
+def test_progress_counts_every_pair_that_is_tried(criterion: oracle.Criterion) -> None:
+    """First sentences of documents have fewer subsets: a bar that counts them alike would never be full."""
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    counts: list[int] = []
+    value_of_subsets(split, split.scorable, criterion, DecodingConfig(beam=1, max_extra=2), counts.append)
+    assert sum(counts) == oracle.tries(split.gatherer, split.scorable) < len(split.scorable) * 2**SCOPE
+    told: list[int] = []
+    split.select(Oracle(split.model.translator, told.append))
+    assert sum(told) == oracle.tries(split.gatherer, np.arange(len(split))) and len(told) > 0
 
 
 def test_the_selector_needs_references() -> None:

@@ -348,10 +348,16 @@ def test_a_vocabulary_that_is_too_small(tiny_data: DataConfig) -> None:
     assert "vocabulary 13" in message(dataclasses.replace(tiny_data, vocabulary=13))
 
 
-def test_a_split_that_is_not_there(prepared: DataConfig) -> None:
+def test_a_split_that_is_not_there(prepared: DataConfig, tmp_path: Path) -> None:
+    """Those that there are are named; train is none of them, since its texts are not kept."""
     with pytest.raises(DynctxError) as caught:
         read_held_out(prepared.folder, "wmt")
-    assert str(caught.value).startswith(f"{Path(prepared.folder) / 'wmt.jsonl'}: no such prepared split")
+    place = Path(prepared.folder) / "wmt.jsonl"
+    assert str(caught.value) == f"{place}: no such prepared split; there are: dev, news"
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "nowhere", tmp_path / "file"):
+        with pytest.raises(DynctxError, match=f"no text is prepared in {folder}; run 'dynctx prepare' first"):
+            read_held_out(folder, "news")
 
 
 @pytest.mark.parametrize(

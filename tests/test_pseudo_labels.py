@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import DEV, WriteParallel
 
 from dynctx.batches import Gatherer
 from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig, TrainingConfig
@@ -20,11 +21,12 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.losses import token_losses
 from dynctx.model_folder import Model
-from dynctx.prepare import load_subwords
+from dynctx.prepare import load_subwords, prepare
 from dynctx.selection import pseudo_labels
 from dynctx.selection.pseudo_labels import (
     Labels,
     bleu_values,
+    check_text,
     judged_sentences,
     label,
     likelihood_values,
@@ -269,6 +271,27 @@ def test_a_judge_that_was_trained_again_is_another(judge: Model) -> None:
     about = json.loads((folder / "about.json").read_text())
     del about["weights"]  # as labels made earlier have it
     (folder / "about.json").write_text(json.dumps(about))
+    made(judge)
+
+
+def test_labels_of_other_text_are_refused(judge: Model, write_parallel: WriteParallel) -> None:
+    """As many sentences, other words: nothing but the text tells them apart."""
+    folder = made(judge)
+    before, data = contents(folder), Path(judge.config.data.folder)
+    check_text(folder, {split: TokenStore.open(data / split).fingerprint for split in ("train", "dev")})
+    write_parallel("dev", [[(source, target[::-1] + "x") for source, target in document] for document in DEV])
+    prepare(judge.config.data, say=quiet, threads=1)
+    with pytest.raises(DynctxError, match=r"other text than the prepared data now holds \(dev\); run 'dynctx label'"):
+        made(judge)
+    text = {split: TokenStore.open(data / split).fingerprint for split in ("train", "dev")}
+    with pytest.raises(DynctxError, match=r"now holds \(dev\)"):
+        check_text(folder, text)
+    check_text(folder, {"train": text["train"]})
+    assert contents(folder) == before
+    about = json.loads((folder / "about.json").read_text())
+    del about["text"]  # as labels made earlier have it
+    (folder / "about.json").write_text(json.dumps(about))
+    check_text(folder, text)
     made(judge)
 
 

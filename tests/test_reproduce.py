@@ -17,7 +17,7 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import load_model
 from dynctx.prepare import read_held_out
-from dynctx.reproduce import load_table, reproduce, translated_with
+from dynctx.reproduce import load_table, reproduce
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -73,6 +73,7 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     assert labels["selector"] == "probability-first"
     # documents of six sentences, scope 2: 0 + 1 + 2 + 2 + 2 + 2 of 6
     assert full["selected"] == 1.5 and full["empty"] == round(1 / 6, 3)
+    assert {row["model"]["run_updates"] for row in content["rows"].values()} == {6}
     page = (tmp_path / "out" / "table.md").read_text()
     assert page.count("\n| ") == 4 and "| 18.67 |" in page and f"dynctx reproduce {table}" in page
     assert load_model(tmp_path / "runs" / "seed1" / "scorer").scorer is not None
@@ -84,6 +85,20 @@ def test_a_table_from_nothing_and_again(tiny_config: Path, tmp_path: Path, monke
     before = (tmp_path / "out" / "table.json").read_bytes()
     assert reproduce(table, tmp_path / "out" / "table", 0)
     assert (tmp_path / "out" / "table.json").read_bytes() == before
+
+
+def test_rows_of_several_seeds_have_means(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1], seeds=[1, 2])
+    assert reproduce(table, tmp_path / "table", 0)
+    content = json.loads((tmp_path / "table.json").read_text())
+    one, two = (content["rows"][f"SentNmt / {seed}"]["scores"]["chrF"] for seed in (1, 2))
+    assert content["means"]["SentNmt"]["scores"]["chrF"] == {
+        **{"mean": pytest.approx((one + two) / 2, abs=1e-3), "lowest": min(one, two), "highest": max(one, two)}
+    }
+    assert (tmp_path / "table.md").read_text().count("\n| SentNmt | ") == 3
+    (tmp_path / "table.md").unlink()
+    assert reproduce(table, tmp_path / "table", 0)  # means are read over, not taken for a row
+    assert json.loads((tmp_path / "table.json").read_text()) == content
 
 
 def test_a_model_brought_from_another_machine_is_used(
@@ -134,7 +149,7 @@ def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_confi
         ({"test": "dev"}, "row 'SentNmt', seed 1, was made with test 'news', and the table now says 'dev'"),
         ({"beam": 2}, "was made with beam 4, and the table now says 2"),
         ({"rows": [{"name": "SentNmt", "run": "sentence", "selector": "none"}]}, "was made with asked ''"),
-        ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split"),
+        ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split; there are: dev, news"),
     ],
 )
 def test_a_table_that_has_changed_is_not_taken_for_what_was_done(
@@ -158,17 +173,6 @@ def test_other_controls_are_compared_with_anew(tiny_config: Path, tmp_path: Path
     assert [a["row"] for a in found["against"]] == ["SentNmt"]
 
 
-def test_which_rows_were_translated_where() -> None:
-    gpu, cpu = {"torch": "2.11.0+cu130"}, {"torch": "2.13.0+cpu", "device": "CPU, float32"}
-    assert (
-        translated_with([{"row": "a", **cpu}, {"row": "b", **cpu}])
-        == "Translated with torch 2.13.0+cpu (CPU, float32)."
-    )
-    assert translated_with([{"row": "a", **cpu}, {"row": "b", **gpu}, {"row": "b", **gpu}]) == (
-        "Translated with torch 2.13.0+cpu (CPU, float32): 'a'; torch 2.11.0+cu130 (CUDA, bfloat16): 'b'."
-    )
-
-
 def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
     assert not reproduce(table, tmp_path / "table", 1e-9)
@@ -187,6 +191,14 @@ def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path
     assert ended["scores"]["loss"] == whole["scores"]["loss"]
 
 
+def test_a_row_beyond_the_scope_is_refused_before_any_training(tiny_config: Path, tmp_path: Path) -> None:
+    rows = [*TABLE["rows"][:1], {"name": "far", "run": "tdnmt", "selector": "previous 3"}]
+    table = write_table(tmp_path, tiny_config, rows=rows)
+    with pytest.raises(DynctxError, match=r"row 'far': selector 'previous 3' asks for more .* scope of 2"):
+        reproduce(table, tmp_path / "table", 0)
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "table.json").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -201,3 +213,19 @@ def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path
 def test_broken_tables(tiny_config: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DynctxError, match=message):
         load_table(write_table(tmp_path, tiny_config, **changes))
+
+
+def test_the_config_of_a_table_is_looked_for_here_and_beside_it(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there" / "configs"
+    for folder in (here, there):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    table = write_table(there, Path("mine.yaml"))
+    with pytest.raises(DynctxError, match=f"its config mine.yaml is neither in {here} nor in {there};"):
+        load_table(table)
+    shutil.copy(tiny_config, there / "mine.yaml")
+    assert Path(load_table(table).config) == there / "mine.yaml"
+    shutil.copy(tiny_config, here / "mine.yaml")
+    assert Path(load_table(table).config).resolve() == here / "mine.yaml"

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here
+from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here, write_config, write_corpus
 
+from dynctx.config import load_config
 from dynctx.errors import DynctxError
+from dynctx.prepare import prepare
 from dynctx.training.loop import Training
 
 pytest_plugins = ("tiny_fixtures",)
@@ -230,6 +232,30 @@ def test_another_config_is_refused(override: str, tiny_config: Path, interrupted
         "Set it back, or give the new run another training.output"
     )
     assert contents(interrupted) == before
+
+
+def test_other_text_is_refused(tmp_path: Path) -> None:
+    """The config is the same, the files that it names are not."""
+    write_corpus(tmp_path)
+    config, output = write_config(tmp_path), tmp_path / "run"
+    prepare(load_config(config).data, say=lambda text: None, threads=1)
+    few = ("training.updates=2", "training.average=0")
+    train_here(config, output, *few)
+    before = contents(output)
+    target = tmp_path / "train.tgt"
+    same = target.read_text()
+    target.write_text("\n\n".join(reversed(same.strip().split("\n\n"))) + "\n")  # as long, and as many of each word
+    prepare(load_config(config).data, say=lambda text: None, threads=1)
+    with pytest.raises(DynctxError) as error:
+        train_here(config, output, "training.updates=4", "training.average=0")
+    assert str(error.value) == (
+        f"{output}: this run was begun with other text than {tmp_path / 'data'} now holds (train). "
+        "Prepare the earlier files again, or give the new run another training.output"
+    )
+    assert contents(output) == before
+    target.write_text(same)
+    prepare(load_config(config).data, say=lambda text: None, threads=1)
+    assert train_here(config, output, "training.updates=4", "training.average=0")["updates"] == 4
 
 
 def test_all_that_differs_is_named(tiny_config: Path, interrupted: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -139,7 +140,8 @@ def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path) -> 
     recipe.strategy.choose = lambda probabilities, present: chosen  # type: ignore[method-assign]
     found = recipe.validate()
     assert found["reward"] == pytest.approx((10 * 0.1 + 0.2 + 0.8) / 12)
-    assert found["score"] == pytest.approx((10 * 0.1 + (0.2 - 0.1) + (0.8 - 0.2)) / 12)
+    assert found["worth"] == pytest.approx((10 * 0.1 + (0.2 - 0.1) + (0.8 - 0.2)) / 12)
+    assert found["score"] == found["worth"]  # so that the line of a validation has what `best` is the best of
     assert found["none"] == pytest.approx(0.1) and found["full"] == pytest.approx(0.8)
     assert found["oracle"] == pytest.approx(0.8)
     assert found["non"] == pytest.approx(10 / 12) and found["size"] == pytest.approx(3 / 12)
@@ -177,6 +179,17 @@ def test_labels_of_another_kind_are_refused(tiny_config: Path, stages: Path, tmp
         ScorerRecipe(config, CPU)
 
 
+def test_labels_of_other_text_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    labels = Path(shutil.copytree(stages / "labels", tmp_path / "labels"))
+    config = changed(tiny_config, tmp_path, *rewarded(stages, "scorer.enabled=true", f"labels.folder={labels}"))
+    RewardedRecipe(config, CPU)
+    about = json.loads((labels / "about.json").read_text())
+    about["text"]["train"] = about["text"]["dev"]
+    (labels / "about.json").write_text(json.dumps(about))
+    with pytest.raises(DynctxError, match=r"labels of other text than the prepared data now holds \(train\)"):
+        RewardedRecipe(config, CPU)
+
+
 def test_rewards_of_another_translator_are_refused(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     train_here(tiny_config, other, *SHORT, "training.selector=random subset", "training.updates=2", "seed=9")
@@ -199,6 +212,8 @@ def test_a_strategy_that_asks_no_scorer_is_refused(tiny_config: Path, stages: Pa
 def test_the_run_is_told_of(stages: Path) -> None:
     lines = log_of(stages / "scorer")
     assert {"loss", "worth", "non", "size", "entropy"} <= {key for line in lines for key in line}
+    told = [line["validation"] for line in lines if "validation" in line]
+    assert told and all({"worth", "reward", "none", "full", "oracle", "non", "size"} <= line.keys() for line in told)
     assert all(math.isfinite(value) for line in lines for value in line.values() if isinstance(value, float))
 
 

@@ -99,8 +99,8 @@ def test_an_empty_stream(client: TestClient) -> None:
         ({"sentences": ["a"], "selector": " fixed\t/nowhere"}, "expected one of: none"),
         ({"sentences": ["a"], "selector": ""}, "expected one of: none"),
         ({"sentences": ["a"], "selector": "previous " + "9" * 5000}, "no selector has so long a name"),
-        ({"sentences": ["a"], "selector": "size-first 99999999999999999999"}, "more than 1000 sentences"),
-        ({"sentences": ["a"], "selector": "previous 99999999999999999999"}, "more than 1000 sentences"),
+        ({"sentences": ["a"], "selector": "size-first 99999999999999999999"}, "the model's scope of 3"),
+        ({"sentences": ["a"], "selector": "previous 4"}, "selector 'previous 4' asks for more sentences than"),
         ({"sentences": ["a"], "numbers": [2]}, "sentence 2: the document has sentences 1 to 1"),
         ({"sentences": ["a"], "numbers": [0]}, "sentence 0: the document has sentences 1 to 1"),
         ({"sentences": ["a"], "selection": {"2": []}}, "sentence 2: the document has sentences 1 to 1"),
@@ -156,6 +156,8 @@ def test_a_model_without_context_and_without_languages(model: Model) -> None:
         assert "distance 1; it can have none" in refused(answer, 400)
         answer = post(client, "/v1/documents", sentences=SENTENCES, selector="probability-first")
         assert refused(answer, 400) == "selector 'probability-first': this model has no context scorer"
+        answer = post(client, "/v1/documents", sentences=SENTENCES, selector="previous 99999999999999999999")
+        assert "more than 1000 sentences" in refused(answer, 400)
         assert client.get("/v1/model").json()["scope"] == 0
 
 

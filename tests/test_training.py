@@ -267,6 +267,14 @@ def test_the_model_is_stored_with_its_config(tiny_config: Path, tmp_path: Path) 
     assert (about["updates"], about["scores"], about["best_update"]) == (3, record["history"][0], 3)
 
 
+@pytest.mark.parametrize("empty", ['""', '"  "'])
+def test_a_run_needs_a_folder(empty: str, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # which an empty name would come to mean
+    with pytest.raises(DynctxError, match=r"training\.output is empty: name the folder"):
+        train_here(tiny_config, tmp_path, f"training.output={empty}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_kept_model_is_that_of_the_best_validation(tiny_config: Path, tmp_path: Path) -> None:
     settings = ["updates=12", "validate_every=3", "average=9", "checkpoint_every=100"]
     record = train_here(tiny_config, tmp_path, *(f"training.{setting}" for setting in settings))

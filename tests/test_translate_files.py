@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_helpers import held, put
-from tiny_runs import Ended, Run, refused
+from format_helpers import PO, SRT, held, put
+from tiny_runs import Run, refused
 
 from dynctx import cli, commands_translate
 from dynctx.documents import Document
@@ -20,65 +20,51 @@ from dynctx.pipeline import Choice, translate_documents
 
 pytest_plugins = ("tiny_fixtures", "command_line", "swapping")
 
-SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n2\n00:00:20,000 --> 00:00:21,000\nthe dog\n"
-PO = 'msgid "the cat"\nmsgstr "tac eht"\n\nmsgid "the dog"\nmsgstr ""\n'
-
-
-@pytest.fixture
-def run(run: Run, trained: Path) -> Run:
-    """`dynctx translate` in this process, with the tiny model."""
-
-    def translate(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
-        return run(command, "-m", trained, *arguments, stdin=stdin)
-
-    return translate
-
-
 # with the model itself
 
 
-def test_subtitles_are_translated_in_their_documents(run: Run, trained: Path, tmp_path: Path) -> None:
+def test_subtitles_are_translated_in_their_documents(translating: Run, trained: Path, tmp_path: Path) -> None:
     put(tmp_path, {"in.srt": SRT})
-    ended = run(tmp_path / "in.srt")
+    ended = translating(tmp_path / "in.srt")
     documents = [Document("1", ("the cat",)), Document("2", ("the dog",))]
     cat, dog = (d.sentences[0] for d in translate_documents(load_model(trained), documents))
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == SRT.replace("the cat", cat).replace("the dog", dog)
-    assert run("-", stdin=SRT.encode()) == ended  # by its content
+    assert translating("-", stdin=SRT.encode()) == ended  # by its content
 
 
-def test_the_pipe_can_be_told_its_format(run: Run, swap: list[list[Document]]) -> None:
-    assert run("-", "--format", "md", stdin=b"# Title\n").out == "# tITLE\n"
-    assert run("-", stdin=b"# Title\n").out == "# tITLE\n"  # as text, the sign is a part of the sentence
+def test_the_pipe_can_be_told_its_format(translating: Run, swap: list[list[Document]]) -> None:
+    assert translating("-", "--format", "md", stdin=b"# Title\n").out == "# tITLE\n"
+    assert translating("-", stdin=b"# Title\n").out == "# tITLE\n"  # as text, the sign is a part of the sentence
     assert [documents[0].sentences for documents in swap] == [("Title",), ("# Title",)]
 
 
-def test_options_reach_the_reader(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_options_reach_the_reader(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     put(
         tmp_path,
         {"a.srt": SRT, "a.txt": "One is here. Two\nis there.\n", "a.jsonl": '{"doc": 1, "t": "a", "n": "b"}\n'},
     )
-    run(tmp_path / "a.srt", "--scene-gap", "30")
-    run(tmp_path / "a.txt", "--split")
-    run(tmp_path / "a.jsonl", "--column", "n")
+    translating(tmp_path / "a.srt", "--scene-gap", "30")
+    translating(tmp_path / "a.txt", "--split")
+    translating(tmp_path / "a.jsonl", "--column", "n")
     assert [[d.sentences for d in documents] for documents in swap] == [
         [("the cat", "the dog")],
         [("One is here.", "Two is there.")],
         [("b",)],
     ]
-    assert "scene gap must be 0 or more" in refused(run(tmp_path / "a.srt", "--scene-gap", "-1"))
+    assert "scene gap must be 0 or more" in refused(translating(tmp_path / "a.srt", "--scene-gap", "-1"))
 
 
 # where it goes
 
 
-def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_a_folder(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     source = put(
         tmp_path / "in",
         {"a.md": "# One\n", "sub/b.srt": SRT, "sub/c.jsonl": '{"id": "x", "sentences": ["two"], "k": 1}\n'}
         | {".hidden.md": "no", "d.png": "no", "out/old.md": "# old\n", "empty.txt": ""},
     )
-    ended = run(source, "-o", source / "out", "-q")
+    ended = translating(source, "-o", source / "out", "-q")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == f"dynctx: {source}: 2 files left out, empty or of another format\n"
     assert held(source / "out") == {
@@ -90,75 +76,75 @@ def test_a_folder(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     assert len(swap) == 1  # all of it in one go
 
 
-def test_a_broken_file_in_a_folder_stops_all(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_a_broken_file_in_a_folder_stops_all(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     source = put(tmp_path / "in", {"a.md": "# One\n", "b.srt": "no subtitle\n"})
-    said = refused(run(source, "-o", tmp_path / "out"))
+    said = refused(translating(source, "-o", tmp_path / "out"))
     assert said.startswith(f"{source / 'b.srt'}:1: holds no subtitle")
     assert not (tmp_path / "out").exists() and swap == []
 
 
-def test_several_files(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_several_files(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     put(tmp_path, {"a.md": "# One\n", "b.srt": SRT, "x/a.md": "# Two\n"})
     a, b, other = tmp_path / "a.md", tmp_path / "b.srt", tmp_path / "x" / "a.md"
-    assert run(a, b, "-o", tmp_path / "out").code == 0  # a name without a suffix is a folder's
+    assert translating(a, b, "-o", tmp_path / "out").code == 0  # a name without a suffix is a folder's
     assert sorted(held(tmp_path / "out")) == ["a.md", "b.srt"]
-    assert "cannot be joined to other files; write them to a folder" in refused(run(a, b))
-    assert "would both be written to" in refused(run(a, other, "-o", tmp_path / "out"))
-    assert "would be overwritten" in refused(run(a, b, "-o", tmp_path))
+    assert "cannot be joined to other files; write them to a folder" in refused(translating(a, b))
+    assert "would both be written to" in refused(translating(a, other, "-o", tmp_path / "out"))
+    assert "would be overwritten" in refused(translating(a, b, "-o", tmp_path))
     before = a.read_bytes()
-    assert "would be overwritten" in refused(run(a, "-o", a)) and a.read_bytes() == before
-    assert "has no name in a folder" in refused(run("-", a, "-o", tmp_path / "out"))
-    assert "is a folder; say where to write" in refused(run(tmp_path / "x"))
-    assert f"{a}: is a file" in refused(run(tmp_path / "x", "-o", a))
+    assert "would be overwritten" in refused(translating(a, "-o", a)) and a.read_bytes() == before
+    assert "has no name in a folder" in refused(translating("-", a, "-o", tmp_path / "out"))
+    assert "is a folder; say where to write" in refused(translating(tmp_path / "x"))
+    assert f"{a}: is a file" in refused(translating(tmp_path / "x", "-o", a))
     (tmp_path / "empty").mkdir()
-    assert "holds no file to translate" in refused(run(tmp_path / "empty", "-o", tmp_path / "out"))
+    assert "holds no file to translate" in refused(translating(tmp_path / "empty", "-o", tmp_path / "out"))
 
 
-def test_one_file_into_a_folder_that_is_there(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_one_file_into_a_folder_that_is_there(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     put(tmp_path, {"a.md": "# One\n", "out/b.md": "# Two\n"})
-    assert run(tmp_path / "a.md", "-o", tmp_path / "out").code == 0
+    assert translating(tmp_path / "a.md", "-o", tmp_path / "out").code == 0
     assert held(tmp_path / "out") == {"a.md": "# oNE\n", "b.md": "# Two\n"}
 
 
-def test_a_format_is_not_turned_into_another(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_a_format_is_not_turned_into_another(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     put(tmp_path, {"a.srt": SRT})
-    said = refused(run(tmp_path / "a.srt", "-o", tmp_path / "a.vtt"))
+    said = refused(translating(tmp_path / "a.srt", "-o", tmp_path / "a.vtt"))
     assert said == f"{tmp_path / 'a.vtt'}: {tmp_path / 'a.srt'} is srt; name the output .srt"
-    assert "name the output .srt" in refused(run(tmp_path / "a.srt", "-o", tmp_path / "a.txt"))
+    assert "name the output .srt" in refused(translating(tmp_path / "a.srt", "-o", tmp_path / "a.txt"))
     assert not (tmp_path / "a.vtt").exists() and swap == []
     # but JSON lines of documents can be had of everything
-    assert run(tmp_path / "a.srt", "-o", tmp_path / "a.jsonl").code == 0
+    assert translating(tmp_path / "a.srt", "-o", tmp_path / "a.jsonl").code == 0
     documents = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert documents == [{"id": "1", "sentences": ["THE CAT"]}, {"id": "2", "sentences": ["THE DOG"]}]
 
 
-def test_packed_output(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_packed_output(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     (tmp_path / "a.md.gz").write_bytes(gzip.compress(b"# One\r\n"))
-    assert run(tmp_path / "a.md.gz", "-o", tmp_path / "b.md.gz").code == 0
+    assert translating(tmp_path / "a.md.gz", "-o", tmp_path / "b.md.gz").code == 0
     assert gzip.decompress((tmp_path / "b.md.gz").read_bytes()) == b"# oNE\r\n"
-    assert run(tmp_path / "a.md.gz").out == "# oNE\r\n"
+    assert translating(tmp_path / "a.md.gz").out == "# oNE\r\n"
 
 
 # what has a translation already
 
 
-def test_translations_are_kept(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_translations_are_kept(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     put(tmp_path, {"a.po": PO, "done.po": PO.replace('""', '"god"')})
-    assert run(tmp_path / "a.po").out == PO.replace('""', '"THE DOG"')
-    assert run(tmp_path / "a.po", "--again").out == PO.replace('""', '"THE DOG"').replace("tac eht", "THE CAT")
+    assert translating(tmp_path / "a.po").out == PO.replace('""', '"THE DOG"')
+    assert translating(tmp_path / "a.po", "--again").out == PO.replace('""', '"THE DOG"').replace("tac eht", "THE CAT")
     assert len(swap) == 2
-    ended = run(tmp_path / "done.po", "-o", tmp_path / "out.po")
+    ended = translating(tmp_path / "done.po", "-o", tmp_path / "out.po")
     assert ended.code == 0 and "nothing to translate" in ended.err
     assert (tmp_path / "out.po").read_text() == (tmp_path / "done.po").read_text() and len(swap) == 2
 
 
-def test_a_lost_placeholder_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_lost_placeholder_is_told(translating: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def lose(model: Any, documents: list[Document], *_: Any, **__: Any) -> tuple[list[Document], list[list[Choice]]]:
         return [Document("1", ("weg",))], [[Choice((), {}, None)]]
 
     monkeypatch.setattr(commands_translate, "translate_and_explain", lose)
     put(tmp_path, {"a.po": 'msgid "copy %s"\nmsgstr ""\n'})
-    ended = run(tmp_path / "a.po")
+    ended = translating(tmp_path / "a.po")
     assert (ended.code, ended.out) == (0, 'msgid "copy %s"\nmsgstr "weg %s"\n')
     assert ended.err == (
         f"dynctx: {tmp_path / 'a.po'}:1: the translation has lost '%s', which now stands at its end: 'weg'\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_helpers import held, put
+from format_helpers import PO, SRT, held, put
 from tiny_runs import Ended, Run, refused
 
 from dynctx import commands, commands_translate
@@ -18,21 +18,8 @@ from dynctx.pipeline import Choice
 
 pytest_plugins = ("tiny_fixtures", "command_line", "swapping")
 
-SRT = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n2\n00:00:20,000 --> 00:00:21,000\nthe dog\n"
-PO = 'msgid "the cat"\nmsgstr "tac eht"\n\nmsgid "the dog"\nmsgstr ""\n'
 
-
-@pytest.fixture
-def run(run: Run, trained: Path) -> Run:
-    """`dynctx translate` in this process, with the tiny model."""
-
-    def translate(*arguments: str | Path, stdin: bytes = b"", command: str = "translate") -> Ended:
-        return run(command, "-m", trained, *arguments, stdin=stdin)
-
-    return translate
-
-
-def test_each_sentence_has_its_place(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_each_sentence_has_its_place(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     xliff = (
         '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="f" source-language="x">\n'
         '<body><trans-unit id="t.1"><source>One. Two.</source></trans-unit></body></file></xliff>\n'
@@ -56,7 +43,7 @@ def test_each_sentence_has_its_place(run: Run, swap: list[list[Document]], tmp_p
     }
     put(tmp_path, files)
     why = tmp_path / "why.jsonl"
-    assert run(*(tmp_path / name for name in files), "-o", tmp_path / "out", "--explain", why).code == 0
+    assert translating(*(tmp_path / name for name in files), "-o", tmp_path / "out", "--explain", why).code == 0
     records = [json.loads(line) for line in why.read_text().splitlines()]
     places: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -83,10 +70,10 @@ def test_each_sentence_has_its_place(run: Run, swap: list[list[Document]], tmp_p
     }
 
 
-def test_explain_several_files(run: Run, tmp_path: Path) -> None:
+def test_explain_several_files(translating: Run, tmp_path: Path) -> None:
     put(tmp_path, {"a.txt": "the cat\nthe dog\n", "b.srt": SRT})
     why = tmp_path / "why.jsonl"
-    assert run(tmp_path / "a.txt", tmp_path / "b.srt", "-o", tmp_path / "out", "--explain", why).code == 0
+    assert translating(tmp_path / "a.txt", tmp_path / "b.srt", "-o", tmp_path / "out", "--explain", why).code == 0
     records = [json.loads(line) for line in why.read_text().splitlines()]
     found = [(Path(r["file"]).name, r["document"], r["sentence"], r["text"]) for r in records]
     assert found == [
@@ -98,18 +85,18 @@ def test_explain_several_files(run: Run, tmp_path: Path) -> None:
     assert all({"translation", "selected", "candidates"} <= record.keys() for record in records)
 
 
-def test_select_reads_the_same_files(run: Run, tmp_path: Path) -> None:
+def test_select_reads_the_same_files(translating: Run, tmp_path: Path) -> None:
     put(tmp_path, {"b.srt": SRT, "a.po": PO})
-    records = [json.loads(line) for line in run(tmp_path / "b.srt", command="select").out.splitlines()]
+    records = [json.loads(line) for line in translating(tmp_path / "b.srt", command="select").out.splitlines()]
     assert [(r["document"], r["text"]) for r in records] == [("1", "the cat"), ("2", "the dog")]
     assert "file" not in records[0] and "translation" not in records[0]
-    assert len(run(tmp_path / "a.po", command="select").out.splitlines()) == 2
+    assert len(translating(tmp_path / "a.po", command="select").out.splitlines()) == 2
 
 
 # what is said when it is done
 
 
-def test_a_line_at_the_end(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_line_at_the_end(translating: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def translate(model: Any, documents: Sequence[Document], *_: Any, **__: Any) -> Any:
         """The second sentence of a document has context, the third is kept."""
         choices = [Choice((), {}, None), Choice((1,), {}, None), Choice((), {}, None, kept=True)]
@@ -120,23 +107,27 @@ def test_a_line_at_the_end(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(commands_translate.time, "monotonic", lambda: float(next(ticks)))
     put(tmp_path, {"a.txt": "one\ntwo\nthree\n\nfour\n", "b.txt": "five\n", "c.po": PO})
     out = tmp_path / "new" / "out.txt"
-    ended = run(tmp_path / "a.txt", "-o", out)
+    ended = translating(tmp_path / "a.txt", "-o", out)
     assert ended == Ended(
         0,
         "",
         "dynctx: 3 sentences of 2 documents translated in 2.0 s, 1 with context, 1 kept as they are; "
         f"written to {out}\n",
     )
-    ended = run(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "folder")
+    ended = translating(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "folder")
     assert "4 sentences of 3 documents" in ended.err and ended.err.endswith(f"; written to {tmp_path}/folder/\n")
-    ended = run(tmp_path / "c.po", "-o", tmp_path / "d.po")  # one of the two has its translation
+    ended = translating(tmp_path / "c.po", "-o", tmp_path / "d.po")  # one of the two has its translation
     assert "dynctx: 1 sentence of 1 document translated in 2.0 s, 1 with context; written to" in ended.err
-    assert run(tmp_path / "a.txt", "-o", out, "--quiet") == run(tmp_path / "a.txt", "-o", out, "-q") == Ended(0, "", "")
-    assert run(tmp_path / "a.txt").err == ""  # a filter says nothing
+    assert (
+        translating(tmp_path / "a.txt", "-o", out, "--quiet")
+        == translating(tmp_path / "a.txt", "-o", out, "-q")
+        == Ended(0, "", "")
+    )
+    assert translating(tmp_path / "a.txt").err == ""  # a filter says nothing
 
 
 def test_the_progress_is_that_of_all_files(
-    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    translating: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     totals: list[tuple[int, bool]] = []
 
@@ -147,33 +138,35 @@ def test_the_progress_is_that_of_all_files(
 
     monkeypatch.setattr(commands_translate, "bar", Bar)
     put(tmp_path, {"a.txt": "one\ntwo\n", "b.txt": "three\n"})
-    run(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "out")
-    run(tmp_path / "a.txt", "-o", tmp_path / "x.txt", "-q")
+    translating(tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "out")
+    translating(tmp_path / "a.txt", "-o", tmp_path / "x.txt", "-q")
     assert totals == [(3, False), (2, True)]
 
 
-def test_a_folder_by_its_name(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_a_folder_by_its_name(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     """FOLDER/ is a folder, also for one file, and also where it is not there yet."""
     put(tmp_path, {"a.txt": "one\n"})
-    assert f"; written to {tmp_path}/x/y/a.txt\n" in run(tmp_path / "a.txt", "-o", f"{tmp_path}/x/y/").err
+    assert f"; written to {tmp_path}/x/y/a.txt\n" in translating(tmp_path / "a.txt", "-o", f"{tmp_path}/x/y/").err
     assert held(tmp_path / "x") == {"y/a.txt": "ONE\n"}
-    run(tmp_path / "a.txt", "-o", tmp_path / "z" / "b.txt", "--explain", tmp_path / "w" / "why.jsonl")
+    translating(tmp_path / "a.txt", "-o", tmp_path / "z" / "b.txt", "--explain", tmp_path / "w" / "why.jsonl")
     assert held(tmp_path / "z") == {"b.txt": "ONE\n"} and (tmp_path / "w" / "why.jsonl").exists()
 
 
-def test_what_cannot_be_written_shows_before_translating(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_what_cannot_be_written_shows_before_translating(
+    translating: Run, swap: list[list[Document]], tmp_path: Path
+) -> None:
     put(tmp_path, {"a.txt": "one\n", "file": ""})
     for arguments in (["-o", tmp_path / "file" / "b.txt"], ["--explain", tmp_path / "file" / "why.jsonl"]):
-        said = refused(run(tmp_path / "a.txt", *arguments))
+        said = refused(translating(tmp_path / "a.txt", *arguments))
         assert said == f"{arguments[1]}: cannot be written: {tmp_path / 'file'} is no folder that you may write to"
     assert swap == []
     (tmp_path / "link.txt").symlink_to(tmp_path / "file" / "b.txt")
-    assert "cannot be written" in refused(run(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
-    assert run(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
+    assert "cannot be written" in refused(translating(tmp_path / "a.txt", "-o", tmp_path / "link.txt"))
+    assert translating(tmp_path / "a.txt", "-o", "/dev/null", "-q") == Ended(0, "", "")
 
 
 def test_a_protected_file_is_not_replaced(
-    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    translating: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     put(tmp_path, {"a.txt": "one\n", "done.txt": "mine\n"})
     (tmp_path / "done.txt").chmod(0o444)
@@ -181,34 +174,37 @@ def test_a_protected_file_is_not_replaced(
     may = {os.R_OK: 0o400, os.W_OK: 0o200}
     monkeypatch.setattr(commands_translate.os, "access", lambda path, how: bool(os.stat(path).st_mode & may[how]))
     for option in ("-o", "--explain"):
-        said = refused(run(tmp_path / "a.txt", option, tmp_path / "done.txt"))
+        said = refused(translating(tmp_path / "a.txt", option, tmp_path / "done.txt"))
         assert said.startswith(f"{tmp_path}/done.txt: cannot be written: it is protected")
     assert swap == [] and (tmp_path / "done.txt").read_text() == "mine\n"
 
 
 def test_a_dash_is_standard_output(
-    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    translating: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(put(tmp_path, {"a.txt": "one\n"}))
-    assert run("a.txt", "-o", "-") == run("a.txt") == Ended(0, "ONE\n", "")
-    assert run("a.txt", "-o", "-", command="select") == run("a.txt", command="select")
-    assert refused(run("a.txt", "--explain", "-")).startswith("--explain needs the name of a file")
+    assert translating("a.txt", "-o", "-") == translating("a.txt") == Ended(0, "ONE\n", "")
+    assert translating("a.txt", "-o", "-", command="select") == translating("a.txt", command="select")
+    assert refused(translating("a.txt", "--explain", "-")).startswith("--explain needs the name of a file")
     assert held(tmp_path) == {"a.txt": "one\n"}
 
 
-def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]], tmp_path: Path) -> None:
+def test_an_explanation_overwrites_nothing(translating: Run, swap: list[list[Document]], tmp_path: Path) -> None:
     files = {"a.txt": "one\n", "b.txt": "two\n"}
     a, b = (put(tmp_path, files) / name for name in files)
     (tmp_path / "link").symlink_to(a)
     for place in (a, tmp_path / "link"):
-        assert refused(run(a, "--explain", place)) == f"{a}: would be overwritten; write to another place"
-        assert refused(run(a, "-o", place, command="select")) == f"{a}: would be overwritten; write to another place"
-    assert f"{b}: would be overwritten" in refused(run(a, b, "-o", tmp_path / "out", "--explain", b))
-    said = refused(run(a, "-o", tmp_path / "c.txt", "--explain", tmp_path / "c.txt"))
+        assert refused(translating(a, "--explain", place)) == f"{a}: would be overwritten; write to another place"
+        assert (
+            refused(translating(a, "-o", place, command="select"))
+            == f"{a}: would be overwritten; write to another place"
+        )
+    assert f"{b}: would be overwritten" in refused(translating(a, b, "-o", tmp_path / "out", "--explain", b))
+    said = refused(translating(a, "-o", tmp_path / "c.txt", "--explain", tmp_path / "c.txt"))
     assert said == f"{tmp_path}/c.txt: is both the translation and its explanation; name two files"
     (tmp_path / "folder").mkdir()
     for arguments in (["--explain", tmp_path / "folder"], ["-o", tmp_path / "folder"]):
-        said = refused(run(a, *arguments, command="select" if "-o" in arguments else "translate"))
+        said = refused(translating(a, *arguments, command="select" if "-o" in arguments else "translate"))
         assert said == f"{tmp_path}/folder: cannot be written: it is a folder; name a file in it"
     assert swap == [] and held(tmp_path) == {**files, "link": "one\n"}
 
@@ -223,12 +219,12 @@ def test_an_explanation_overwrites_nothing(run: Run, swap: list[list[Document]],
     ],
 )
 def test_placeholders_and_addresses_come_through(
-    run: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
+    translating: Run, swap: list[list[Document]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
 ) -> None:
     """Also through a translator that swaps upper and lower case; one that forgets them gets them back at the end."""
     (tmp_path / name).write_text(text)
     held = "{name}" if "{" in text else "http://example.org/abc"
-    ended = run(tmp_path / name)
+    ended = translating(tmp_path / name)
     assert (ended.code, ended.err) == (0, "") and held in ended.out and "HE" in ended.out, ended
 
     def forget(model: Any, documents: Sequence[Document], *_: Any, **__: Any) -> Any:
@@ -236,6 +232,6 @@ def test_placeholders_and_addresses_come_through(
         return found, [[Choice((), {}, None)] * len(d.sentences) for d in documents]
 
     monkeypatch.setattr(commands_translate, "translate_and_explain", forget)
-    ended = run(tmp_path / name)
+    ended = translating(tmp_path / name)
     assert ended.code == 0 and f"gone {held}" in ended.out, ended
     assert f"{name}:" in ended.err and held in ended.err

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dynctx.config import Config, DecodingConfig
@@ -108,13 +109,13 @@ def warn(text: str) -> None:
 class bar:
     """A progress bar on stderr, where that is a terminal."""
 
-    def __init__(self, total: int, quiet: bool = False) -> None:
+    def __init__(self, total: int, quiet: bool = False, doing: str = "translating") -> None:
         from rich.console import Console
         from rich.progress import Progress
 
         console = Console(stderr=True)
         self.progress = Progress(console=console, disable=quiet or not console.is_terminal, transient=True)
-        self.task = self.progress.add_task("translating", total=total)
+        self.task = self.progress.add_task(doing, total=total)
 
     def __enter__(self) -> Any:
         self.progress.start()
@@ -126,11 +127,12 @@ class bar:
 
 def oracle_of(model: Model, pairs: Sequence[tuple[Document, Document]]) -> Selector:
     """The best subset of each sentence by its reference: a bound, not a way to translate."""
-    from dynctx.evaluation.oracle import Oracle
+    from dynctx.evaluation.oracle import TRYING, Oracle, tries
     from dynctx.evaluation.split import Given, Split
 
     split = Split(model, pairs)
-    return Given(split.select(Oracle(model.translator)), "oracle")
+    with bar(tries(split.gatherer, np.arange(len(split))), doing=TRYING) as advance, precision(model.device):
+        return Given(split.select(Oracle(model.translator, advance)), "oracle")
 
 
 def test_model(
@@ -150,9 +152,9 @@ def test_model(
     model = load_model(folder, pick_device(device))
     pairs = read_held_out(data or model.config.data.folder, split)
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
-    with bar(sum(len(source.sentences) for source, _ in pairs)) as advance, precision(model.device):
-        sources = [source for source, _ in pairs]
-        chosen = oracle_of(model, pairs) if selector == "oracle" else selector_of(model, selector)
+    chosen = oracle_of(model, pairs) if selector == "oracle" else selector_of(model, selector)
+    sources = [source for source, _ in pairs]
+    with bar(sum(len(source.sentences) for source in sources)) as advance, precision(model.device):
         translated = translate_documents(model, sources, decoding, chosen, progress=advance, warn=warn)
     language = model.config.data.target_language or "en"
     hypotheses = [sentence for document in translated for sentence in document.sentences]

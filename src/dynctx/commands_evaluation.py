@@ -112,8 +112,7 @@ def run_oracle(
             texts, chosen, "shuffled" if context == "shuffled" else "other document", seed
         )
     decoding = changed(model.config.decoding, beam=beam)
-    total = len(chosen) * 2**model.translator.scope
-    with bar(total) as advance, precision(model.device):
+    with bar(oracle.tries(texts.gatherer, chosen), doing=oracle.TRYING) as advance, precision(model.device):
         found = oracle.value_of_subsets(texts, chosen, "reward" if criterion == "reward" else "bleu", decoding, advance)
         return oracle.report(texts, found, own)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from dynctx.commands import bar, changed, explained, precision, selector_of, warn
-from dynctx.config import Config
+from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
@@ -72,7 +72,6 @@ def translate_files(
         check_place(place)
     for template in templates:
         check_script(template, config.data.source_language)
-    documents = [document for template in templates for document in template.documents]
     decoding = changed(config.decoding, beam=beam, batch_sentences=batch)
     if temperature <= 0:
         raise DynctxError(f"temperature must be above 0, not {temperature:g}")
@@ -80,27 +79,41 @@ def translate_files(
     model = load_model(folder, pick_device(device))
     if int8:
         make_int8(model)
-    translated: list[Document] = []
-    choices: list[list[Choice]] = []
-    if documents:
-        torch.manual_seed(seed)
-        foreign = config.data.source_language or ""
-        count = sum(not is_foreign(sentence, foreign) for document in documents for sentence in document.sentences)
-        with bar(count, quiet) as advance, precision(model.device):
-            translated, choices = translate_and_explain(
-                model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, for_people=True
-            )
-    else:
-        warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
+    torch.manual_seed(seed)
+    translated, choices = translate_templates(model, templates, decoding, selector, quiet)
     if explain is not None:
-        names = [template.name for template in templates for _ in template.groups] if len(jobs) > 1 else None
-        places = [place for template in templates for place in template.places]
         with atomic_write(explain) as file:
-            file.writelines(f"{line}\n" for line in explained(documents, choices, translated, names, places))
+            file.writelines(explanation(templates, choices, translated))
     write_all(jobs, templates, translated)
     if output is not None and not quiet:
         written = f"{output}/" if to_folder(jobs) else str(jobs[0].output)
         warn(summary(templates, choices, time.monotonic() - start, written))
+
+
+def translate_templates(
+    model: Model, templates: Sequence[Template], decoding: DecodingConfig, selector: str | None, quiet: bool
+) -> tuple[list[Document], list[list[Choice]]]:
+    """The translation of each document of all files, and the context of each sentence; both empty without any text."""
+    documents = [document for template in templates for document in template.documents]
+    if not documents:
+        warn("nothing to translate: there is no text, or all of it has a translation (--again makes new ones)")
+        return [], []
+    language = model.config.data.source_language or ""
+    count = sum(not is_foreign(sentence, language) for document in documents for sentence in document.sentences)
+    with bar(count, quiet) as advance, precision(model.device):
+        return translate_and_explain(
+            model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, for_people=True
+        )
+
+
+def explanation(
+    templates: Sequence[Template], choices: list[list[Choice]], translated: Sequence[Document] | None = None
+) -> list[str]:
+    """A line for each sentence of all files; of several files it names the one that the sentence is in."""
+    documents = [document for template in templates for document in template.documents]
+    names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
+    places = [place for template in templates for place in template.places]
+    return [f"{line}\n" for line in explained(documents, choices, translated, names, places)]
 
 
 def summary(templates: Sequence[Template], choices: Sequence[Sequence[Choice]], seconds: float, place: str) -> str:
@@ -144,9 +157,7 @@ def select_context(
     model = load_model(folder, pick_device(device))
     with precision(model.device):
         choices = select_documents(model, documents, selector_of(model, selector), for_people=True)
-    names = [template.name for template in templates for _ in template.groups] if len(templates) > 1 else None
-    places = [place for template in templates for place in template.places]
-    lines = [f"{line}\n" for line in explained(documents, choices, None, names, places)]
+    lines = explanation(templates, choices)
     if output is None:
         sys.stdout.writelines(lines)
     else:

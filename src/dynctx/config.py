@@ -300,7 +300,15 @@ def selection_rules(config: Config) -> list[tuple[bool, str]]:
     model, training = config.model, config.training
     scorer, labels, reinforce = config.scorer, config.labels, config.reinforce
     learned = training.stage != "translation"
+    selectors = {
+        "training.selector": training.selector,
+        "training.validation.selector": training.validation.selector,
+        "decoding.selector": config.decoding.selector,
+        "reinforce.strategy": reinforce.strategy,
+    }
+    wrong = {key: beyond_scope(selector, model) for key, selector in selectors.items()}
     return [
+        *((not message, f"{key}: {message}") for key, message in wrong.items()),
         (not learned or model.kind != "sentence", f"training.stage: {training.stage} needs a model that reads context"),
         (
             training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
@@ -329,3 +337,16 @@ def selection_rules(config: Config) -> list[tuple[bool, str]]:
         (scorer.temperature > 0, "scorer.temperature must be above 0"),
         (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
     ]
+
+
+def beyond_scope(selector: str, model: ModelConfig) -> str:
+    """What is wrong with a selector that asks for more sentences than the model can read; empty if nothing is.
+
+    A sentence model is told to read any number of sentences and reads none.
+    """
+    words = selector.split()
+    if model.kind == "sentence" or len(words) != 2 or words[0] not in ("previous", "random", "size-first"):
+        return ""
+    if not words[1].isdecimal() or (len(words[1]) < 10 and int(words[1]) <= model.scope):
+        return ""
+    return f"selector {selector!r} asks for more sentences than the model's scope of {model.scope} (model.scope)"

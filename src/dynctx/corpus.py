@@ -14,10 +14,12 @@ Pairs unfit for training keep their place, since a later sentence may still need
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,15 @@ class TokenStore:
         """[sentences] the first sentence of the document that each sentence stands in."""
         sizes = np.diff(self.documents)
         return np.repeat(np.asarray(self.documents[:-1]), sizes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that is in it: what was worked out for one text must not be taken for that of another."""
+        digest = hashlib.sha256()
+        for array in (np.ascontiguousarray(getattr(self, part.name)) for part in fields(self)):
+            digest.update(len(array).to_bytes(8, "little"))
+            digest.update(array.view(np.uint8).data)
+        return digest.hexdigest()[:16]
 
     def source_ids(self, sentence: int) -> list[int]:
         return self.source[self.source_starts[sentence] : self.source_starts[sentence + 1]].tolist()

@@ -3,7 +3,8 @@
 config.yaml          the effective configuration: how to build it
 model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
 spm.model            the subword model (or spm.source.model and spm.target.model)
-about.json           updates, scores, versions; and where somebody wrote them down trained_on, results and licence
+about.json           updates of these weights and of the whole run, scores, versions; and where somebody wrote them
+                     down trained_on, results and licence
 README.md            the model card, for people
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynctx.config import Config, parse_config
+from dynctx.config import Config, beyond_scope, parse_config
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
 from dynctx.plain_data import read_yaml, to_yaml
@@ -52,6 +53,8 @@ class Model:
 
     def choose(self, selector: str) -> Selector:
         """A selector by its name; the learned ones ask this model's scorer."""
+        if wrong := beyond_scope(selector, self.config.model):
+            raise DynctxError(wrong)
         probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
         return parse_selector(selector, self.config.seed, probabilities)
 
@@ -231,16 +234,28 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     scorer = build_scorer(config)
     network = join(translator, scorer)
     put_weights(network, load_weights(place), place)
-    about = {}
-    if (place / "about.json").exists():
-        try:
-            about = json.loads((place / "about.json").read_text(encoding="utf-8"))
-        except ValueError:
-            raise DynctxError(f"{at(place / 'about.json')}: damaged (not JSON)") from None
-        if not isinstance(about, dict):
-            raise DynctxError(f"{at(place / 'about.json')}: damaged (not a JSON object)")
     network.to(device).eval()
-    return Model(config, translator, source, target, about, scorer)
+    return Model(config, translator, source, target, read_about(place), scorer)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    place = folder / "about.json"
+    if not place.exists():
+        return {}
+    try:
+        about = json.loads(place.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DynctxError(f"{at(place)}: damaged (not JSON)") from None
+    if not isinstance(about, dict):
+        raise DynctxError(f"{at(place)}: damaged (not a JSON object)")
+    return about
+
+
+def write_down(folder: Path, **facts: Any) -> None:
+    """Say more of a model that is there already."""
+    about = read_about(folder) | facts
+    with atomic_write(folder / "about.json") as file:
+        json.dump(about, file, indent=1, ensure_ascii=False)
 
 
 def build_scorer(config: Config) -> Scorer | None:

@@ -265,8 +265,10 @@ def read_held_out(folder: str | Path, name: str) -> list[tuple[Document, Documen
         lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also cut at U+2028 and U+0085
         records = [json.loads(line) for line in lines if line]
         return [(Document(r["id"], tuple(r["source"])), Document(r["id"], tuple(r["target"]))) for r in records]
-    except FileNotFoundError:
-        raise DynctxError(f"{path}: no such prepared split; is it in the config's data section?") from None
+    except (FileNotFoundError, NotADirectoryError):
+        there = ", ".join(sorted(file.stem for file in Path(folder).glob("*.jsonl")))
+        hint = f"there are: {there}" if there else f"no text is prepared in {folder}; run 'dynctx prepare' first"
+        raise DynctxError(f"{path}: no such prepared split; {hint}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise DynctxError(f"{path}: damaged ({error}); run 'dynctx prepare' again") from None
 

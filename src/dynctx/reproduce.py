@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dynctx import __version__
-from dynctx.config import Config, apply_overrides, load_config
+from dynctx.config import Config, apply_overrides, beyond_scope, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
@@ -25,6 +25,7 @@ from dynctx.files import atomic_write
 from dynctx.model_folder import load_model, read_config
 from dynctx.pipeline import translate_and_explain
 from dynctx.prepare import read_held_out
+from dynctx.table_pages import keyed, markdown, means
 from dynctx.tables import TableRow, chosen_rows, compared, load_table
 
 # what does not change a run of a stage, or is set by the stage itself; a run may lie elsewhere than where it was made
@@ -41,19 +42,6 @@ UNUSED = {
     "reinforce": (*ELSEWHERE, "labels", "training.selector"),
 }
 TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on
-
-
-def translated_with(records: list[dict[str, Any]]) -> str:
-    """Which torch and which kind of device made the translations; where rows differ in it, which rows."""
-    rows: dict[str, list[str]] = {}
-    for record in records:
-        device = record.get("device") or ("CPU, float32" if "+cpu" in record["torch"] else "CUDA, bfloat16")
-        names = rows.setdefault(f"torch {record['torch']} ({device})", [])
-        if record["row"] not in names:
-            names.append(record["row"])
-    if len(rows) == 1:
-        return f"Translated with {next(iter(rows))}."
-    return "Translated with " + "; ".join(f"{key}: {', '.join(map(repr, names))}" for key, names in rows.items()) + "."
 
 
 class OutOfTime(Exception):
@@ -87,7 +75,7 @@ class Reproduction:
         for row in self.rows if self.scoring else ():
             for seed in row.seeds or self.table.seeds:
                 for control in compared(row):
-                    if control not in chosen and self.key(control, seed) not in self.said:
+                    if control not in chosen and keyed(control, seed) not in self.said:
                         raise DynctxError(
                             f"row {row.name!r} is compared with {control!r}: add --rows {control!r}, or leave the "
                             "scoring to another call (--unscored)"
@@ -115,10 +103,10 @@ class Reproduction:
                 for row in self.rows:
                     if seed not in (row.seeds or self.table.seeds):
                         continue
-                    if self.key(row.name, seed) not in self.results:
+                    if keyed(row.name, seed) not in self.results:
                         self.ensure(row.run, seed)
                         self.translate(row, seed)
-                    if self.scoring and "scores" not in self.results[self.key(row.name, seed)]:
+                    if self.scoring and "scores" not in self.results[keyed(row.name, seed)]:
                         self.score(row, seed)
         except OutOfTime:
             print("the time is up; the same command goes on from here", flush=True)
@@ -126,10 +114,6 @@ class Reproduction:
         finally:
             self.write()
         return True
-
-    @staticmethod
-    def key(name: str, seed: int) -> str:
-        return f"{name} / {seed}"
 
     def place(self, name: str, seed: int) -> Path:
         return Path(self.table.folder) / f"seed{seed}" / name
@@ -174,8 +158,10 @@ class Reproduction:
 
     def check_row(self, row: TableRow, seed: int) -> None:
         """A row that is there already, and the runs it rests on, must be what the table asks for now."""
+        if wrong := beyond_scope(row.selector, self.config(row.run, seed).model):
+            raise DynctxError(f"row {row.name!r}: {wrong}")
         self.check_run(row.run, seed)
-        record = self.results.get(self.key(row.name, seed), {})
+        record = self.results.get(keyed(row.name, seed), {})
         for name, now in self.asked(row).items():
             if record.get(name, now) != now:
                 raise DynctxError(
@@ -232,7 +218,7 @@ class Reproduction:
             found, choices = translate_and_explain(model, sources, decoding, selector)
         seconds = time.monotonic() - start
         sizes = [len(choice.selected) for chosen in choices for choice in chosen]
-        self.results[self.key(row.name, seed)] = {
+        self.results[keyed(row.name, seed)] = {
             "row": row.name,
             "seed": seed,
             **self.asked(row),
@@ -240,12 +226,12 @@ class Reproduction:
             "selected": round(sum(sizes) / max(1, len(sizes)), 3),
             "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),
             "seconds": round(seconds, 1),
-            "model": {key: model.about.get(key) for key in ("updates", "best_update", "minutes", "versions")},
+            "model": {key: model.about.get(key) for key in ("updates", "run_updates", "minutes", "versions")},
             "torch": torch.__version__,
             "device": "CPU, float32" if model.device.type == "cpu" else f"{model.device.type.upper()}, bfloat16",
             "dynctx": __version__,
         }
-        self.said[self.key(row.name, seed)] = [list(document.sentences) for document in found]
+        self.said[keyed(row.name, seed)] = [list(document.sentences) for document in found]
         with atomic_write(self.output.with_suffix(TRANSLATIONS)) as file:
             json.dump({"rows": self.said}, file, ensure_ascii=False)
         self.write()
@@ -253,7 +239,7 @@ class Reproduction:
 
     def score(self, row: TableRow, seed: int) -> None:
         """Score a row's translations, and compare them with those of its control of the same seed."""
-        record, scores = self.results[self.key(row.name, seed)], self.scores(row.name, seed)
+        record, scores = self.results[keyed(row.name, seed)], self.scores(row.name, seed)
         comparisons = {name: paired_bootstrap(scores[0], self.scores(name, seed)[0]) for name in compared(row)}
         record |= {
             "scores": {score.name: round(score.value, 2) for score in scores},
@@ -267,7 +253,7 @@ class Reproduction:
 
     def scores(self, name: str, seed: int) -> list[bleu.Score]:
         """BLEU first, which is what rows are compared by."""
-        key, place = self.key(name, seed), self.output.with_suffix(TRANSLATIONS)
+        key, place = keyed(name, seed), self.output.with_suffix(TRANSLATIONS)
         if key not in self.said:
             raise DynctxError(
                 f"{at(place)}: lacks the translations of row {name!r}, seed {seed}; bring them, or begin anew"
@@ -283,30 +269,10 @@ class Reproduction:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.output.with_suffix(".json")) as file:
             content = {"title": self.table.title, "command": self.command, "rows": self.results}
+            content["means"] = means(self.table, self.results)
             json.dump(content, file, ensure_ascii=False)
         with atomic_write(self.output.with_suffix(".md")) as file:
-            file.write(self.markdown())
-
-    def markdown(self) -> str:
-        lines = [f"# {self.table.title}", "", f"    {self.command}", ""]
-        scored = [record for record in self.results.values() if "scores" in record]
-        names = list(scored[0]["scores"]) if scored else []
-        lines.append(f"| row | seed | {' | '.join(names)} | against its control | selected | none | updates | paper |")
-        lines.append("|" + "---|" * (len(names) + 7))
-        for row in self.table.rows:
-            for seed in row.seeds or self.table.seeds:
-                record = self.results.get(self.key(row.name, seed))
-                if record is None or "scores" not in record:
-                    continue
-                against = "; ".join(f"{a['delta']:+.2f} (p = {a['p']:.3f}, {a['row']})" for a in record["against"])
-                cells = [row.name, str(seed), *(f"{record['scores'][name]:.2f}" for name in names), against]
-                cells += [f"{record['selected']:.2f}", f"{record['empty']:.1%}", str(record["model"]["updates"])]
-                lines.append(f"| {' | '.join([*cells, '' if row.paper is None else f'{row.paper:.2f}'])} |")
-        if scored:
-            record = scored[0]
-            lines += ["", f"Test set: {self.table.test}, beam {self.table.beam}. {translated_with(scored)}", ""]
-            lines += [f"* {name}: `{signature}`" for name, signature in record["signatures"].items()]
-        return "\n".join(lines) + "\n"
+            file.write(markdown(self.table, self.command, self.results))
 
 
 def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:

@@ -51,6 +51,7 @@ def compared(row: TableRow) -> list[str]:
 
 def load_table(path: Path) -> TableConfig:
     table = build(TableConfig, read_yaml(path), at(path), "")
+    table.config = str(find_config(table.config, path))
     names = [row.name for row in table.rows]
     for row in table.rows:
         if row.run not in table.runs:
@@ -65,6 +66,17 @@ def load_table(path: Path) -> TableConfig:
     if len(set(names)) != len(names):
         raise DynctxError(f"{at(path)}: two rows have one name")
     return table
+
+
+def find_config(config: str, table: Path) -> Path:
+    """The config of a table, from the current folder as all paths in it, or else beside the table."""
+    for place in (Path(config), table.parent / config):
+        if place.exists():
+            return place
+    raise DynctxError(
+        f"{at(table)}: its config {config} is neither in {Path.cwd()} nor in {table.resolve().parent}; call dynctx "
+        "from the folder that the paths in the table begin at (for a table of dynctx's own, the repository)"
+    )
 
 
 def chosen_rows(table: TableConfig, path: Path, only: tuple[str, ...]) -> list[TableRow]:

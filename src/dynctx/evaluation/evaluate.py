@@ -145,41 +145,28 @@ def evaluate(
         raise DynctxError("evaluate: leaving out seen lines takes the training text; name it with train")
     bleu.base_language(language)  # refuse what is no language before reading anything
 
-    model = _text_file(references[0])
-    documents = [document.sentences for document in read_documents(model)]
-    sizes = [len(sentences) for sentences in documents]
-    reference_lines = [[sentence for sentences in documents for sentence in sentences]]
-    reference_lines += [read_aligned(_text_file(file), model, sizes) for file in references[1:]]
-    hypothesis_lines = read_aligned(_text_file(hypothesis), model, sizes)
-    baseline_lines = None if against is None else read_aligned(_text_file(against), model, sizes)
-    if sources is None:
-        looked_for = reference_lines
-    else:
-        looked_for = [read_aligned(_text_file(sources), model, sizes)]
-
+    texts = _Texts.read(hypothesis, references, sources, against)
     seen = None
-    keep = [True] * sum(sizes)
+    keep = [True] * sum(texts.sizes)
     if train:
-        unseen = _unseen(looked_for, train)
+        unseen = _unseen(texts.looked_for, train)
         seen = SeenLines(unseen.count(False), len(unseen), leave_out_seen)
         if leave_out_seen:
             keep = unseen
-            _check_some_left(keep, model)
-    test_set = _TestSet([list(compress(lines, keep)) for lines in reference_lines], _kept(sizes, keep), language)
-    kept_hypothesis = list(compress(hypothesis_lines, keep))
-    scores, absent = test_set.scores(kept_hypothesis)
-    ter = bleu.corpus_ter(kept_hypothesis, test_set.references, language=language)
-    comparisons: list[Comparison] = []
-    if baseline_lines is not None:
-        comparisons = test_set.compare(scores, list(compress(baseline_lines, keep)), samples, seed)
+            _check_some_left(keep, _text_file(references[0]))
+    texts = texts.only(keep)
+    test_set = _TestSet(texts.references, texts.sizes, language)
+    scores, absent = test_set.scores(texts.hypothesis)
+    ter = bleu.corpus_ter(texts.hypothesis, texts.references, language=language)
+    comparisons = [] if texts.baseline is None else test_set.compare(scores, texts.baseline, samples, seed)
     hypothesis_length, reference_length = scores[0].counts.sum(axis=0)[:2]  # in BLEU's tokens
     return Report(
         hypothesis=_name(_text_file(hypothesis)),
         references=tuple(_name(_text_file(file)) for file in references),
         language=language,
-        documents=len(test_set.sizes),
-        sentences=sum(test_set.sizes),
-        empty=sum(not line for line in kept_hypothesis),
+        documents=len(texts.sizes),
+        sentences=sum(texts.sizes),
+        empty=sum(not line for line in texts.hypothesis),
         length_ratio=float(hypothesis_length / reference_length) if reference_length else 0.0,
         seen=seen,
         scores=(*scores, ter),
@@ -187,6 +174,54 @@ def evaluate(
         against=None if against is None else _name(_text_file(against)),
         comparisons=tuple(comparisons),
     )
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """All that was read, line by line, in documents of these `sizes`."""
+
+    sizes: list[int]
+    references: list[list[str]]
+    hypothesis: list[str]
+    baseline: list[str] | None
+    looked_for: list[list[str]]  # what may stand in the training text
+
+    @classmethod
+    def read(
+        cls,
+        hypothesis: TextFile | StrPath,
+        references: Sequence[TextFile | StrPath],
+        sources: TextFile | StrPath | None,
+        against: TextFile | StrPath | None,
+    ) -> _Texts:
+        model = _text_file(references[0])
+        documents = [document.sentences for document in read_documents(model)]
+        sizes = [len(sentences) for sentences in documents]
+
+        def lines(file: TextFile | StrPath) -> list[str]:
+            return read_aligned(_text_file(file), model, sizes)
+
+        first = [sentence for sentences in documents for sentence in sentences]
+        versions = [first, *map(lines, references[1:])]
+        return cls(
+            sizes,
+            references=versions,
+            hypothesis=lines(hypothesis),
+            baseline=None if against is None else lines(against),
+            looked_for=versions if sources is None else [lines(sources)],
+        )
+
+    def only(self, keep: list[bool]) -> _Texts:
+        def kept(lines: list[str]) -> list[str]:
+            return list(compress(lines, keep))
+
+        return _Texts(
+            _kept(self.sizes, keep),
+            references=list(map(kept, self.references)),
+            hypothesis=kept(self.hypothesis),
+            baseline=None if self.baseline is None else kept(self.baseline),
+            looked_for=list(map(kept, self.looked_for)),
+        )
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,14 @@ from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu, sentence_bleus
 from dynctx.evaluation.split import Split
+from dynctx.selection.reward_tables import candidates_of
 from dynctx.selection.scoring import Bools, Floats, score
 from dynctx.selection.strategies import Selector
 from dynctx.translators.sentence import SentNmt
 
 Criterion = Literal["reward", "bleu"]
 LARGEST_SCOPE = 10  # 1,024 subsets of each sentence
+TRYING = "trying subsets"  # what it says while it does
 SAME = 1e-5  # values nearer to each other than this share of them differ by rounding alone
 
 
@@ -91,7 +93,7 @@ def value_of_subsets(
     """Try every subset on every one of these sentences."""
     gatherer, model = split.gatherer, split.model
     subsets = all_subsets(gatherer.scope)
-    candidates = np.minimum(sentences - gatherer.firsts[sentences], gatherer.scope)
+    candidates = candidates_of(gatherer, sentences)
     number, column = _possible(candidates, subsets)
     values = np.full((len(sentences), len(subsets)), -np.inf)
     texts: list[list[str | None]] = []
@@ -106,6 +108,11 @@ def value_of_subsets(
         for n, m, text in zip(number.tolist(), column.tolist(), found):
             texts[n][m] = text
     return Values(criterion, sentences, candidates, subsets, values, texts)
+
+
+def tries(gatherer: Gatherer, sentences: Ints) -> int:
+    """How many pairs of a sentence and a subset there are: what progress is counted in."""
+    return int((2 ** candidates_of(gatherer, sentences)).sum())
 
 
 def _possible(candidates: Ints, subsets: Bools) -> tuple[Ints, Ints]:
@@ -222,16 +229,16 @@ class Oracle:
 
     name = "oracle"
 
-    def __init__(self, model: SentNmt) -> None:
-        self.model = model
+    def __init__(self, model: SentNmt, progress: Callable[[int], None] | None = None) -> None:
+        self.model, self.progress = model, progress
         self.subsets = all_subsets(model.scope)
 
     def select(self, batch: Batch, draw: int = 0) -> Tensor:
         gatherer, sentences = batch.origin, batch.numbers
         if int(gatherer.lengths_of(sentences)[1].max()) == 1:
             raise DynctxError("the oracle selects by the reference, and this text has none")
-        candidates = np.minimum(sentences - gatherer.firsts[sentences], gatherer.scope)
+        candidates = candidates_of(gatherer, sentences)
         number, column = _possible(candidates, self.subsets)
         values = np.full((len(sentences), len(self.subsets)), -np.inf)
-        values[number, column] = _rewards(self.model, gatherer, sentences[number], self.subsets[column])
+        values[number, column] = _rewards(self.model, gatherer, sentences[number], self.subsets[column], self.progress)
         return torch.from_numpy(self.subsets[first_best(values)]).to(batch.sentences.device)

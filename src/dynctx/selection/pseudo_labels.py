@@ -108,13 +108,14 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
         "sentences": config.labels.sentences,
         "reserve": config.training.reserve,
     }
+    stores = {split: TokenStore.open(data / split) for split in ("train", "dev")}
+    about["text"] = {split: store.fingerprint for split, store in stores.items()}
     begin(folder, about, rank, barrier)
     kind, scope = KINDS[config.labels.kind], model.translator.scope
-    for split in ("train", "dev"):
+    for split, store in stores.items():
         if (folder / f"{split}.npy").exists():
             say(f"{split}: judged already, in {folder}")
             continue
-        store = TokenStore.open(data / split)
         gatherer = Gatherer(store, scope, model.device)
         wanted = judged_sentences(store, config) if split == "train" else np.flatnonzero(store.usable)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
@@ -163,7 +164,8 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     known = folder / "about.json"
     if known.exists():
         earlier = read_about(folder)
-        for key, value in (("weights", about["weights"]), ("reserve", 0.0)):
+        check_text(folder, about["text"])
+        for key, value in (("weights", about["weights"]), ("text", about["text"]), ("reserve", 0.0)):
             earlier.setdefault(key, value)  # labels of before these were written down
         differing = [
             f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
@@ -192,6 +194,16 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise DynctxError(
             f"{at(folder / 'about.json')}: damaged; remove the folder and run 'dynctx label' again"
         ) from None
+
+
+def check_text(folder: str | Path, text: dict[str, str]) -> None:
+    """Labels go by the numbers of sentences, and the same numbers may be other sentences by now."""
+    known = read_about(Path(folder)).get("text", {})  # none in labels of before this was written down
+    if other := [split for split, now in text.items() if known.get(split, now) != now]:
+        raise DynctxError(
+            f"{at(Path(folder))}: labels of other text than the prepared data now holds ({', '.join(other)}); run "
+            "'dynctx label' again, with another folder (labels.folder) or after removing this one"
+        )
 
 
 def write(place: Path, values: Floats) -> None:

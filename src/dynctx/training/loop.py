@@ -22,7 +22,7 @@ from dynctx import __version__
 from dynctx.config import Config, ScheduleConfig, parse_config
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.model_folder import named, weights_of
+from dynctx.model_folder import named, weights_of, write_down
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
@@ -90,12 +90,15 @@ def make_fabric(config: Config) -> Any:
     return fabric
 
 
-def train(config: Config, recipe: Recipe, fabric: Any, deadline: float | None = None) -> dict[str, Any]:
+def train(
+    config: Config, recipe: Recipe, fabric: Any, deadline: float | None = None, text: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Run to the end, from wherever an earlier run of the same command was stopped. Returns the final record.
 
-    deadline (of time.monotonic): when to leave a checkpoint and return, with "paused" in the record.
+    deadline (of time.monotonic): when to leave a checkpoint and return, with "paused" in the record. text: the
+    fingerprints of what is learned from and validated on, by the names of the splits, which stay the same too.
     """
-    training = Training(config, recipe, fabric)
+    training = Training(config, recipe, fabric, text)
     training.deadline = deadline
     return training.run()
 
@@ -103,7 +106,7 @@ def train(config: Config, recipe: Recipe, fabric: Any, deadline: float | None = 
 class Training:
     """One run: its counters, its optimizer and its folder."""
 
-    def __init__(self, config: Config, recipe: Recipe, fabric: Any) -> None:
+    def __init__(self, config: Config, recipe: Recipe, fabric: Any, text: dict[str, str] | None = None) -> None:
         self.config, self.training, self.recipe, self.fabric = config, config.training, recipe, fabric
         self.output = Path(self.training.output)
         self.leader = fabric.global_rank == 0
@@ -122,6 +125,7 @@ class Training:
             weight_decay=self.training.weight_decay,
             fused=True,
         )
+        self.text = text or {}
         self.update = self.epoch = self.index = 0
         self.best: dict[str, float] = {}  # update and scores of the model that is kept
         self.waited = 0  # validations since then
@@ -273,6 +277,7 @@ class Training:
                 "history": self.history,
                 "seconds": self.elapsed(),
                 "config": to_dict(self.config),
+                "text": self.text,
             }
             with self.report.pause():
                 tensors = pack_state(self.recipe.module, self.optimizer)
@@ -283,6 +288,7 @@ class Training:
         if found is not None:
             tensors, progress = found
             self.check_same(progress["config"])
+            self.check_text(progress.get("text", {}))
             self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
             self.best, self.waited, self.history = progress["best"], progress["waited"], progress["history"]
             self.seconds, self.unsaved = progress["seconds"], False
@@ -307,6 +313,14 @@ class Training:
                 "Set it back, or give the new run another training.output"
             )
 
+    def check_text(self, earlier: dict[str, str]) -> None:
+        """The same config may name other text: files change, and are prepared again."""
+        if other := [split for split, known in earlier.items() if known != self.text.get(split)]:
+            raise DynctxError(
+                f"{self.output}: this run was begun with other text than {self.config.data.folder} now holds "
+                f"({', '.join(other)}). Prepare the earlier files again, or give the new run another training.output"
+            )
+
     def finish(self) -> dict[str, Any]:
         """The average of the last snapshots becomes the model if it scores better than the best of them."""
         kept = self.training.average
@@ -315,6 +329,7 @@ class Training:
         if self.leader:
             if len(files) > 1:
                 record = self.try_average(files)
+            write_down(self.output / "model", run_updates=self.update)  # the best may be an earlier one
             self.report.write({"update": self.update, "finished": record})
             self.checkpoints.finish(record)
         self.fabric.barrier()

@@ -95,14 +95,17 @@ class RewardedRecipe(ScorerStage):
 
     @torch.inference_mode()
     def validate(self) -> dict[str, float]:
-        """Mean rewards on dev: of the strategy's selection, of taking nothing, all, and the best of all subsets."""
+        """Mean rewards on dev: of the strategy's selection, of taking nothing, all, and the best of all subsets.
+
+        `worth` is what is learned and what the best model is chosen by: the reward less the prices.
+        """
         self.module.eval()
-        total: dict[str, float] = dict.fromkeys(("score", "reward", "none", "full", "oracle", "non", "size"), 0.0)
+        total: dict[str, float] = dict.fromkeys(("worth", "reward", "none", "full", "oracle", "non", "size"), 0.0)
         count = 0
         for part in self.parts(self.dev):
             _, star, rewards, prices = self.select(self.dev, part)
             found = {
-                "score": self.earned(star, rewards - prices),
+                "worth": self.earned(star, rewards - prices),
                 "reward": self.earned(star, rewards),
                 "none": rewards[:, 0],
                 "full": rewards[:, -1],
@@ -113,4 +116,5 @@ class RewardedRecipe(ScorerStage):
             for name, values in found.items():
                 total[name] += float(values.double().sum())
             count += len(part)
-        return {name: value / max(1, count) for name, value in total.items()}
+        means = {name: value / max(1, count) for name, value in total.items()}
+        return {"score": means["worth"], **means}

@@ -20,7 +20,7 @@ from dynctx.model_folder import Model, build_scorer, join, save_model
 from dynctx.planning import Plan, Shape, plan_epoch, updates
 from dynctx.prepare import load_subwords
 from dynctx.selection.instances import gather_instances, instance_tokens
-from dynctx.selection.pseudo_labels import Labels, load_values
+from dynctx.selection.pseudo_labels import Labels, check_text, load_values
 from dynctx.selection.scorer import Scorer, probability_first
 from dynctx.training.translation import start_from
 from dynctx.translators import build_translator
@@ -32,6 +32,7 @@ class JudgedSplit:
     def __init__(self, config: Config, split: str, device: torch.device) -> None:
         scope, labels = config.model.scope, config.labels
         self.gatherer = Gatherer(TokenStore.open(Path(config.data.folder) / split), scope, device)
+        check_text(labels.folder, {split: self.gatherer.store.fingerprint})
         self.values = load_values(
             labels.folder, split, labels.kind, len(self.gatherer.store), scope, config.training.reserve
         )

@@ -1,0 +1,197 @@
+"""What one batch teaches in the stage reinforce: which selections are tried, what they earn, and the losses by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stage_runs import SCOPE, recipe_of, reinforced
+from tiny_runs import changed
+
+from dynctx.batches import Batch, Gatherer, retargeted
+from dynctx.selection.scoring import score, sums
+from dynctx.training import reinforce
+from dynctx.training.reinforce import Outcome, ReinforceRecipe
+
+pytest_plugins = ("tiny_fixtures", "stage_fixtures")
+
+
+def test_some_sentences_stand_for_all(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """Half of a batch is tried, with twice the weight; the others get a selection too, and no advantage."""
+    settings = reinforced(tiny_config, stages, "reinforce.tried=0.5", "scorer.enabled=true", "model.dropout=0")
+    recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
+    sentences, asked = np.arange(2, 12), []
+    attempt = recipe.attempt
+
+    def watched(some: np.ndarray) -> Outcome:
+        asked.append(attempt(some))
+        numbers.append(some.tolist())
+        return asked[-1]
+
+    recipe.attempt = watched  # type: ignore[method-assign]
+    numbers: list[list[int]] = []
+    torch.manual_seed(1)
+    found = [recipe.select(sentences) for _ in range(20)]
+    assert all(len(some) == 5 for some in numbers)
+    assert {n for some in numbers for n in some} == set(sentences.tolist())  # everyone's turn comes
+    for whole, part, some in zip(found, asked, numbers):
+        places = [int(np.flatnonzero(sentences == n)[0]) for n in some]
+        assert whole.loss.item() == pytest.approx(2 * part.loss.item()) and whole.logs is part.logs
+        assert (whole.drawn[places] == part.drawn).all()
+        assert torch.allclose(whole.advantage[places], 2 * part.advantage)
+        rest = [n for n in range(10) if n not in places]
+        assert not whole.advantage[rest].any()
+    others = np.concatenate([whole.drawn for whole in found])
+    assert others.any() and others.shape == (200, SCOPE)
+    alone = reinforced(tiny_config, stages, "reinforce.scorer_only=true", "scorer.enabled=true")
+    recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *alone), torch.device("cpu"))
+    assert recipe.tried(600).all()  # nothing else is learned from the others
+    recipe = ReinforceRecipe(
+        changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, *alone[-1:])), torch.device("cpu")
+    )
+    assert recipe.tried(511).all() and recipe.tried(600).sum() == 300  # as a rule
+
+
+def test_the_price_is_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    """The translator's advantage is of rewards as they are, the scorer's and the log's with prices taken off."""
+    found = []
+    for price in (0.0, 0.5):
+        settings = reinforced(tiny_config, stages, f"reinforce.price={price}", "scorer.enabled=true", "model.dropout=0")
+        recipe = ReinforceRecipe(changed(tiny_config, tmp_path, *settings), torch.device("cpu"))
+        torch.manual_seed(3)
+        found.append(recipe.select(np.arange(24)))
+    plain, priced = found
+    assert (plain.drawn == priced.drawn).all() and plain.advantage.abs().max() > 0
+    assert torch.allclose(plain.advantage, priced.advantage, atol=1e-6)
+    assert not torch.allclose(plain.logs["advantage"], priced.logs["advantage"], atol=1e-3)
+
+
+@pytest.mark.parametrize("sampling", ["include_non", "match_size"])
+def test_exact_leaves_no_weight_without_a_number(
+    sampling: str, tiny_config: Path, stages: Path, tmp_path: Path
+) -> None:
+    """First sentences of documents have nothing to draw from; with match_size not even NON."""
+    overrides = ["reinforce.estimator=exact", f"reinforce.sampling={sampling}", "reinforce.scorer_only=true"]
+    recipe = ReinforceRecipe(
+        changed(tiny_config, tmp_path, *reinforced(tiny_config, stages, *overrides, "scorer.enabled=true")),
+        torch.device("cpu"),
+    )
+    loss, _ = recipe.loss(next(recipe.updates(0, 0))[2][0])
+    loss.backward()
+    assert recipe.scorer is not None
+    gradients = [parameter.grad for parameter in recipe.scorer.parameters() if parameter.grad is not None]
+    assert gradients and all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+def test_rewards_are_worked_out_once_and_priced(
+    tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_config, stages, "reinforce.price=0.25")
+    sentences = np.array([9, 10, 6])  # the last is the first of its document
+    nothing, both = torch.zeros(3, SCOPE, dtype=torch.bool), torch.ones(3, SCOPE, dtype=torch.bool)
+    both[2] = False
+    counts: list[int] = []
+
+    def counted(*arguments: Any, **settings: Any) -> torch.Tensor:
+        found = sums(*arguments, **settings)
+        counts.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr("dynctx.training.reinforce.sums", counted)
+    first, second, third = recipe.rewards(sentences, nothing, both, nothing)
+    assert counts == [5]  # two sentences twice, one once
+    found = [
+        score(recipe.translator, recipe.gatherer, sentences, chosen.numpy(), rewards=True).reward
+        for chosen in (nothing, both)
+    ]
+    plain = [torch.from_numpy(reward).float() for reward in found if reward is not None]
+    torch.testing.assert_close(first, plain[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(second, plain[1] - 0.25 * torch.tensor([2.0, 2.0, 0.0]), rtol=1e-4, atol=1e-6)
+    assert torch.equal(first, third)
+
+
+def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alpha * NLL(Y) + (1 - alpha) * A * NLL(Y^), each with its sentence's drawn context; Y is smoothed, Y^ is not."""
+    recipe = recipe_of(
+        tiny_config, stages, "reinforce.alpha=0.75", "reinforce.generated=1", "training.label_smoothing=0"
+    )
+    sentences = np.array([8, 9, 10])
+    drawn = np.array([[True, False], [True, True], [False, False]])
+    advantage = torch.tensor([0.5, 0.0, -0.25])
+    texts = {8: [9, 8, 2], 10: [7, 2, 2]}  # of the two whose advantage is not 0
+    asked: list[list[int]] = []
+
+    def generate(numbers: np.ndarray, chosen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+        asked.append(sorted(numbers.tolist()))
+        assert dict(zip(numbers.tolist(), chosen.tolist())) == {8: [True, False], 10: [False, False]}
+        return torch.tensor([texts[n] for n in numbers.tolist()]), np.array(
+            [{8: 3, 10: 2}[n] for n in numbers.tolist()]
+        )
+
+    monkeypatch.setattr(recipe, "generate", generate)
+    loss, logs = recipe.translate(sentences, Outcome(torch.zeros(()), drawn, advantage, {}))
+    assert asked == [[8, 10]] and logs["generated"].tolist() == [2.0, 3.0]
+
+    @torch.no_grad()
+    def nll(sentence: int, chosen: np.ndarray, ids: list[int] | None) -> float:
+        batch = recipe.gatherer.one_per_row(np.array([sentence]))
+        if ids is not None:
+            batch = retargeted(batch, np.array([0]), torch.tensor([ids]), np.array([len(ids)]))
+        states = recipe.translator.decode(recipe.translator.encode(batch, torch.from_numpy(chosen[None])), batch)
+        table = recipe.translator.output(states).log_softmax(-1)
+        real = batch.target.sentence >= 0
+        wanted = batch.target.ids[real]
+        assert wanted.tolist() == (recipe.gatherer.store.target_ids(sentence) if ids is None else ids)
+        return -float(table[real].gather(1, wanted[:, None]).sum())
+
+    expected = 0.75 * sum(nll(sentence, chosen, None) for sentence, chosen in zip(sentences.tolist(), drawn))
+    expected += 0.25 * (0.5 * nll(8, drawn[0], [9, 8, 2]) - 0.25 * nll(10, drawn[2], [7, 2]))
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_long_sentences_are_drawn_by_themselves_and_say_the_same(
+    tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_config, stages, "reinforce.generation=greedy")
+    sentences = np.array([12, 8, 10, 9, 3, 5, 7])
+    chosen = np.array(
+        [[True, True], [True, False], [False, False], [True, True], [True, False], [False, True], [True, True]]
+    )
+    together, lengths = recipe.generate(sentences, chosen)
+    sizes: list[int] = []
+    one_per_row = Gatherer.one_per_row
+
+    def watched(self: Gatherer, numbers: np.ndarray, *rest: Any, **named: Any) -> Batch:
+        sizes.append(len(numbers))
+        return one_per_row(self, numbers, *rest, **named)
+
+    monkeypatch.setattr(Gatherer, "one_per_row", watched)
+    monkeypatch.setattr(reinforce, "MANY", 1)
+    monkeypatch.setattr(reinforce, "LONG_ONES", 3)
+    apart, lengths_apart = recipe.generate(sentences, chosen)
+    assert sizes == [5, 2]
+    assert torch.equal(apart, together) and lengths_apart.tolist() == lengths.tolist()
+    references = [len(recipe.gatherer.store.target_ids(n)) for n in sentences.tolist()]
+    assert all(n <= m + 10 for n, m in zip(lengths, references))
+
+
+def test_fewer_translations_weigh_more(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a quarter of the batches with four times the weight: what is expected stays the same."""
+    sentences, drawn = np.array([8, 9]), np.array([[True, False], [True, True]])
+    outcome = Outcome(torch.zeros(()), drawn, torch.tensor([0.5, -0.25]), {})
+    losses: dict[float, list[float]] = {}
+    for share in (0.25, 1.0):
+        settings = ("reinforce.alpha=0.5", f"reinforce.generated={share}", "model.dropout=0")
+        recipe = recipe_of(tiny_config, stages, *settings)
+        monkeypatch.setattr(recipe, "generate", lambda *_: (torch.tensor([[9, 8, 2], [7, 2, 2]]), np.array([3, 2])))
+        torch.manual_seed(1)
+        losses[share] = [recipe.translate(sentences, outcome)[0].item() for _ in range(200)]
+    (always,) = set(losses[1.0])
+    never, rare = sorted(set(losses[0.25]))  # alpha * MLE alone is less or more, as A has it
+    plain = never if losses[0.25].count(never) > 100 else rare
+    often = max(never, rare, key=lambda value: abs(value - plain))
+    assert often - plain == pytest.approx(4 * (always - plain), rel=1e-4)
+    assert 30 < losses[0.25].count(often) < 70
