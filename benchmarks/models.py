@@ -38,7 +38,7 @@ SMALL = DEVICE.type == "cpu"
 BASE = ModelConfig(width=64, feed_forward=128, heads=4, encoder_layers=2, decoder_layers=2) if SMALL else ModelConfig()
 POSITIONS = 1024 if SMALL else 65536  # target positions of a training step
 FEW_POSITIONS = 1024 if SMALL else 16384  # and of a smaller one, which waits for the host more than for the chip
-REPEATS, WARM_UP = (2, 2) if SMALL else (24, 6)  # steps that are timed, and steps before them
+REPEATS, WARM_UP = (2, 2) if SMALL else (20, 6)  # steps that are timed, and steps before them
 LINES, BATCH = (64, 64) if SMALL else (20_000, 4096)  # what is translated, and how much at a time
 
 # each model as its paper uses it, and what its training step may cost
@@ -108,7 +108,7 @@ def training(folder: str, settings: dict[str, Any], compiled: bool, positions: i
 
     if not SMALL:
         torch.cuda.reset_peak_memory_stats()
-    # of seeds 0 to 23, 13 draw references as CADec's drafts and 11 draw samples
+    # of seeds 0 to 19, half draw references as CADec's drafts and half draw samples
     warm = len(plans) - REPEATS if len(plans) > REPEATS else 0
     for number, plan in enumerate(plans[:warm]):
         step(plan, number)

@@ -14,7 +14,7 @@ from dynctx.config import DecodingConfig
 from dynctx.decoding import Hypothesis, translate
 from dynctx.layers import attention, take
 from dynctx.selection.strategies import parse_selector
-from dynctx.side_by_side import apart, beside, filled_up, join, together
+from dynctx.side_by_side import apart, beside, compact, filled_up, join, some_beside, together
 from dynctx.translators.sampling import draw, fall, pick
 from dynctx.translators.sentence import Cache, Memory, SentNmt
 
@@ -48,6 +48,19 @@ def test_a_joined_mask() -> None:
 def test_a_mask_that_cannot_be_joined_stays() -> None:
     mask = torch.zeros(3, 1, 1, 5)
     assert join(mask, 4) is mask
+
+
+def test_keys_that_nobody_sees_are_left_out() -> None:
+    """Two rows of 16 keys: the first sees keys 0 and 2 of its own, the second its first nine."""
+    mask = torch.full((2, 1, 1, 16), -INF)
+    mask[0, ..., [0, 2]], mask[1, ..., :9] = 0.0, 0.0
+    place, joined = compact(mask, 2)
+    assert place.shape == (1, 16) and place[0, :11].tolist() == [0, 2, *range(16, 25)]  # 11 of 32, made up to 16
+    assert joined.shape == (1, 1, 4, 16)
+    first, second = [0.0] * 2 + [-INF] * 14, [-INF] * 2 + [0.0] * 9 + [-INF] * 5
+    assert joined[0, 0].tolist() == [first, first, second, second]
+    keys = torch.arange(32.0).view(2, 1, 16, 1).expand(-1, 3, -1, 5)  # three heads
+    assert some_beside(keys, place)[0, 1, :, 4].tolist() == place[0].tolist()
 
 
 def test_there_and_back() -> None:

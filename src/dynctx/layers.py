@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynctx.linear import Linear
-from dynctx.side_by_side import apart, beside
+from dynctx.side_by_side import apart, beside, compact, some_beside
 
 FEW_QUERIES = 64  # up to so many, attention on a CPU is done in plain products
 
@@ -112,6 +112,12 @@ class KeyValue:
         return KeyValue(self.key.contiguous(), self.value.contiguous())
 
 
+def joined(memory: list[KeyValue], mask: Tensor, queries: int) -> tuple[list[KeyValue], Tensor]:
+    """Keys and values of every layer with their mask [R, 1, 1, K], for rows side by side of so many queries each."""
+    place, mask = compact(mask, queries)
+    return [KeyValue(some_beside(kv.key, place), some_beside(kv.value, place)) for kv in memory], mask
+
+
 def take(x: Tensor, chosen: Tensor) -> Tensor:
     """These rows of [R, H, K, d/H], laid in memory as they were: each position with all its heads, or each head."""
     if x.stride(1) < x.stride(2):
@@ -192,16 +198,17 @@ class Room(Growing):
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
     """[R, H, Q, d/H], keys and values [R, H, K, d/H], mask [R, 1, Q, K] -> [R, H, Q, d/H].
 
-    The mask says what may be seen, or is what is added to the scores (`additive`). One for more keys than there are was
-    joined (`side_by_side`).
+    The mask says what may be seen, or is what is added to the scores (`additive`). One for more queries than there are
+    is of rows side by side, and so may be the keys.
 
     On a CPU, torch's fused kernel takes two or three times as long as three plain products for a few short queries
     (those of a beam, of a batch of single sentences); for one query it is the faster one, for long rows the smaller.
     """
-    if mask is not None and mask.shape[3] > key.shape[2]:
-        group = mask.shape[3] // key.shape[2]
-        query, key, value = beside(query, group), beside(key, group), beside(value, group)
-        return apart(attention(query, key, value, mask, dropout), group)
+    if mask is not None and mask.shape[2] > query.shape[2]:
+        group = mask.shape[2] // query.shape[2]
+        if len(key) > len(mask):
+            key, value = beside(key, group), beside(value, group)
+        return apart(attention(beside(query, group), key, value, mask, dropout), group)
     rows, heads, queries, size = query.shape
     few = 1 < queries <= FEW_QUERIES and query.device.type == "cpu" and not torch.compiler.is_compiling()
     if not few or dropout or (torch.is_grad_enabled() and query.requires_grad):

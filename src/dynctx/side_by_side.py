@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dynctx.packing import round_up
+
 QUERIES, KEYS = 64, 256  # the most that stand side by side; more keys would only be masked
 ROWS = 16  # a search has a multiple of so many rows, as a prime number of them could not be joined
 
@@ -33,6 +35,27 @@ def join(mask: Tensor, queries: int) -> Tensor:
     own = mask.expand(-1, 1, queries, -1).view(rows // group, group, queries, keys)
     joined.diagonal(dim1=1, dim2=3).copy_(own.permute(0, 2, 3, 1))  # [R / G, Q, K, G]
     return joined.view(rows // group, 1, group * queries, group * keys)
+
+
+def compact(mask: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+    """Which keys somebody sees, for G rows together: [R, 1, 1, K] additive -> their places [R / G, N] among the G K,
+    and the mask [R / G, 1, G Q, N]. Padding, which nobody sees, is left out. Waits for the device, to know N.
+    """
+    rows, _, _, keys = mask.shape
+    group = together(rows, queries, 1)
+    seen = (mask[:, 0, 0] == 0).view(rows // group, group * keys)
+    most = min(round_up(int(seen.sum(dim=1).max())), group * keys)
+    place = torch.argsort(~seen, dim=1, stable=True)[:, :most]
+    own = place[:, None, :] // keys == torch.arange(group, device=mask.device)[:, None]  # [R / G, G, N]
+    own &= seen.gather(1, place)[:, None, :]
+    joined = torch.zeros_like(own, dtype=mask.dtype).masked_fill_(~own, -torch.inf)
+    return place, joined.repeat_interleave(queries, dim=1)[:, None]
+
+
+def some_beside(x: Tensor, place: Tensor) -> Tensor:
+    """[R, H, K, d/H] at the places [R / G, N] of rows that stand side by side -> [R / G, H, N, d/H]."""
+    x = beside(x, len(x) // len(place)).transpose(1, 2)  # [R / G, G K, H, d/H]
+    return x[torch.arange(len(x), device=x.device)[:, None], place].transpose(1, 2)
 
 
 def beside(x: Tensor, group: int) -> Tensor:

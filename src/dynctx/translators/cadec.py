@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from dynctx.batches import Batch, retargeted, shifted, with_targets
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
-from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, additive, same_sentence
+from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, additive, joined, same_sentence
 from dynctx.linear import Linear
 from dynctx.packing import round_up
-from dynctx.side_by_side import join
 from dynctx.subwords import EOS, SPECIAL
 from dynctx.translators.bank import (
     Bank,
@@ -105,7 +104,8 @@ class CadecAttended(Attended):
         return CadecAttended(base.memory, base.memory_mask, target, self.target_mask[chosen])
 
     def joined(self, queries: int) -> CadecAttended:
-        return replace(super().joined(queries), target_mask=join(self.target_mask, queries))
+        target, mask = joined(self.target, self.target_mask, queries)
+        return replace(super().joined(queries), target=target, target_mask=mask)
 
 
 class Cadec(BankedNmt):

@@ -24,6 +24,7 @@ from dynctx.layers import (
     Room,
     additive,
     causal,
+    joined,
     same_sentence,
 )
 from dynctx.linear import Linear
@@ -56,7 +57,8 @@ class Attended:
 
     def joined(self, queries: int) -> Self:
         """The same for rows that stand side by side, so many queries each."""
-        return replace(self, memory_mask=join(self.memory_mask, queries))
+        memory, mask = joined(self.memory, self.memory_mask, queries)
+        return replace(self, memory=memory, memory_mask=mask)
 
 
 @dataclass

@@ -24,11 +24,11 @@ from dynctx.layers import (
     KeyValue,
     LayerSizes,
     additive,
+    joined,
     product_type,
     same_sentence,
 )
 from dynctx.linear import Linear
-from dynctx.side_by_side import join
 from dynctx.subwords import EOS
 from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
@@ -61,8 +61,8 @@ class ContextAttention(nn.Module):
             mixed = x + self.dropout(y)
         else:
             gate = torch.sigmoid(self.gate_state(state) + self.gate_context(y))
-            new = torch.addcmul(y, gate, y, value=-1)  # (1 - g) * y
-            mixed = x + new if self.pre else gate * x + new
+            change = y if self.pre else y - state
+            mixed = x + torch.addcmul(change, gate, change, value=-1)  # x + (1 - g) * change
         out = mixed if self.pre else self.norm(mixed)
         return out if bypass is None else torch.where(bypass[:, :, None], x, out)
 
@@ -87,7 +87,8 @@ class ContextAttended(Attended):
         return ContextAttended(base.memory, base.memory_mask, context, self.context_mask[chosen], bypass)
 
     def joined(self, queries: int) -> ContextAttended:
-        return replace(super().joined(queries), context_mask=join(self.context_mask, queries))
+        context, mask = joined(self.context, self.context_mask, queries)
+        return replace(super().joined(queries), context=context, context_mask=mask)
 
 
 def encoder_layer(
