@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from dynctx.batches import Gatherer
+from dynctx.beam_search import BeamSearch
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import BeamSearch, batches_by_length
+from dynctx.decoding import batches_by_length
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.planning import choose_shape, plan_epoch
 from dynctx.prepare import load_subwords

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dynctx.decoding import NEVER, BeamSearch, Hypothesis, length_penalty, sample
+from dynctx.beam_search import NEVER, BeamSearch, Hypothesis, length_penalty
+from dynctx.decoding import sample
 from dynctx.subwords import BOS, EOS, SPECIAL
 from dynctx.translators import sampling
 

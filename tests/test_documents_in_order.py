@@ -9,9 +9,10 @@ from context_models import SCOPE, V, small_model
 
 from dynctx import decoding
 from dynctx.batches import Gatherer
+from dynctx.beam_search import BeamSearch
 from dynctx.config import DecodingConfig, HanConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import BeamSearch, reference_bank, translate
+from dynctx.decoding import reference_bank, translate
 from dynctx.linear import to_int8
 from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import EOS

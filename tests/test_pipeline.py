@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dynctx import pipeline
 from dynctx.batches import Gatherer
+from dynctx.beam_search import Hypothesis
 from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig
-from dynctx.decoding import Hypothesis
 from dynctx.devices import pick_device
 from dynctx.documents import Document
 from dynctx.errors import DynctxError

@@ -165,7 +165,8 @@ def test_bleus_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
         limit = torch.tensor([len(gatherer.store.source_ids(sentence)) - 1 + 50])
         reference = judge.target.decode([gatherer.store.target_ids(sentence)[:-1]])
         for column, selection in each(gatherer, sentence).items():
-            (hypothesis,) = search(judge.translator.eval(), batch, selection, limit, DecodingConfig(beam=1))
+            model = judge.translator.eval()
+            (hypothesis,) = search(model, model.encode(batch, selection), limit, DecodingConfig(beam=1))()
             (expected[column],) = sentence_bleus(judge.target.decode([hypothesis.ids]), reference, language="xyz")
         assert found[number].tolist() == pytest.approx(expected, abs=1e-4, nan_ok=True), sentence
 

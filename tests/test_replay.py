@@ -16,9 +16,10 @@ import torch
 
 from dynctx import replay
 from dynctx.batches import Gatherer
+from dynctx.beam_search import Hypothesis
 from dynctx.config import DecodingConfig, ModelConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import Hypothesis, translate
+from dynctx.decoding import translate
 from dynctx.replay import Replayed
 from dynctx.selection.strategies import parse_selector
 from dynctx.translators import build_translator

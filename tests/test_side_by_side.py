@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import torch
 from small_documents import V, kinds, small_model, small_store
 
 from dynctx.batches import Gatherer
+from dynctx.beam_search import BeamSearch, Hypothesis
 from dynctx.config import DecodingConfig
-from dynctx.decoding import Hypothesis, translate
+from dynctx.decoding import translate
 from dynctx.layers import attention, take
 from dynctx.selection.strategies import parse_selector
 from dynctx.side_by_side import apart, beside, compact, filled_up, join, some_beside, together
@@ -101,19 +103,28 @@ def test_filling_up() -> None:
 
 
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """But for the recording of steps."""
+    init = BeamSearch.__init__
+
     def begin(self: SentNmt, memory: Memory, beam: int) -> Cache:
         return self.begin_fixed(self.attend_to(memory, None), beam, room)
 
+    def on_gpu(self: BeamSearch, *values: Any, **named: Any) -> None:
+        init(self, *values, **named)
+        self.on_gpu = True
+
     monkeypatch.setattr(SentNmt, "begin", begin)
+    monkeypatch.setattr(BeamSearch, "__init__", on_gpu)
 
 
 @kinds
 @pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 4}, {"sampling": True}])
 def test_searches_say_the_same(kind: str, settings: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a search as on a GPU: rows filled up and side by side, little room to begin with, rows that leave."""
+    """All of a search as on a GPU: rows filled up and side by side, little room to begin with, rows that leave, and the
+    next batch started meanwhile."""
     model, store = small_model(kind, "pre"), small_store()
     gatherer = Gatherer(store, model.scope, lay_context=model.lays_context)
-    config = dataclasses.replace(DecodingConfig(max_extra=6), **settings)
+    config = dataclasses.replace(DecodingConfig(max_extra=6, batch_sentences=4), **settings)
 
     def run() -> list[Hypothesis]:
         torch.manual_seed(7)

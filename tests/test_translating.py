@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import torch
 
 from dynctx.batches import Gatherer
+from dynctx.beam_search import Hypothesis
 from dynctx.config import DecodingConfig, ModelConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import Hypothesis, batches_by_length, translate
+from dynctx.decoding import batches_by_length, overlapped, translate
 from dynctx.selection.strategies import parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
@@ -23,16 +25,30 @@ def test_batches_by_length_put_the_longest_first_and_keep_the_order_of_equals() 
     assert batches_by_length(np.array([], dtype=np.int64), 2) == []
 
 
-def test_a_few_sentences_with_much_context_have_batches_of_their_own() -> None:
-    lengths, context = np.arange(40, 0, -1), np.full(40, 4)
-    context[[30, 7]] = 50, 60  # one in 20
-    batches = batches_by_length(lengths, 16, context)
-    assert [len(batch) for batch in batches] == [2, 16, 16, 6]
-    assert batches[0].tolist() == [7, 30]  # the longer source first, as in every batch
-    assert np.concatenate(batches[1:]).tolist() == [n for n in range(40) if n not in (7, 30)]
-    # with so few batches one more would cost more than it saves; without context there is nothing to save
-    assert [len(batch) for batch in batches_by_length(lengths, 20, context)] == [20, 20]
-    assert [len(batch) for batch in batches_by_length(lengths, 16, np.zeros(40, int))] == [16, 16, 8]
+@pytest.mark.parametrize("waits", [False, True])
+def test_while_one_batch_is_searched_the_next_is_started_and_the_last_is_kept(waits: bool) -> None:
+    happened: list[str] = []
+
+    def work(started: Any, meanwhile: Callable[[], None]) -> Any:
+        happened.append(f"search {started}")
+        if waits:
+            meanwhile()
+        happened.append("found")
+        return started * 10
+
+    overlapped(
+        [1, 2, 3],  # type: ignore[list-item]
+        lambda batch: happened.append(f"start {batch}") or batch,  # type: ignore[func-returns-value, return-value]
+        work,
+        lambda batch, found: happened.append(f"keep {batch} {found}"),
+    )
+    one = (
+        "start 1, search 1, found, keep 1 10, start 2, search 2, found, keep 2 20, start 3, search 3, found, keep 3 30"
+    )
+    two = (
+        "start 1, search 1, start 2, found, search 2, keep 1 10, start 3, found, search 3, keep 2 20, found, keep 3 30"
+    )
+    assert happened == (two if waits else one).split(", ")
 
 
 @pytest.fixture(scope="module")

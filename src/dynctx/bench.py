@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from dynctx.batches import Gatherer
+from dynctx.beam_search import BeamSearch
 from dynctx.config import ModelConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import BeamSearch, batches_by_length
+from dynctx.decoding import batches_by_length
 from dynctx.devices import pick_device
 from dynctx.linear import to_int8
 from dynctx.losses import smoothed_cross_entropy
