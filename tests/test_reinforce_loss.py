@@ -161,18 +161,18 @@ def test_long_sentences_are_drawn_by_themselves_and_say_the_same(
         [[True, True], [True, False], [False, False], [True, True], [True, False], [False, True], [True, True]]
     )
     together, lengths = recipe.generate(sentences, chosen)
-    sizes: list[int] = []
+    parts: list[list[int]] = []
     one_per_row = Gatherer.one_per_row
 
     def watched(self: Gatherer, numbers: np.ndarray, *rest: Any, **named: Any) -> Batch:
-        sizes.append(len(numbers))
+        parts.append(self.lengths_of(numbers)[1].tolist())  # of the references
         return one_per_row(self, numbers, *rest, **named)
 
     monkeypatch.setattr(Gatherer, "one_per_row", watched)
     monkeypatch.setattr(reinforce, "MANY", 1)
     monkeypatch.setattr(reinforce, "LONG_ONES", 3)
     apart, lengths_apart = recipe.generate(sentences, chosen)
-    assert sizes == [5, 2]
+    assert [len(part) for part in parts] == [5, 2] and max(parts[0]) <= min(parts[1])
     assert torch.equal(apart, together) and lengths_apart.tolist() == lengths.tolist()
     references = [len(recipe.gatherer.store.target_ids(n)) for n in sentences.tolist()]
     assert all(n <= m + 10 for n, m in zip(lengths, references))

@@ -142,7 +142,7 @@ class ReinforceConfig:
     scorer_only: bool = False
     generation: Literal["sample", "greedy"] = "sample"
     tried: float = 0.0
-    generated: float = 0.0625
+    generated: float = 0.03125
     temperature: float = 1.0
     entropy_bonus: float = 0.0
     price: float = 0.0

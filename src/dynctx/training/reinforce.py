@@ -36,7 +36,7 @@ from dynctx.translators.sampling import draw
 Chosen = NDArray[np.bool_]  # [n, scope]
 Estimate = tuple[Tensor, Tensor, Tensor]
 MANY = 512  # sentences that make a large batch
-LONG_ONES = 10  # of a large batch, one in so many is drawn by itself for its length
+LONG_ONES = 10  # of a large batch, one in so many is drawn apart from the others for its length
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
 
 
@@ -245,8 +245,8 @@ class ReinforceRecipe(TranslationRecipe):
         own, lengths = self.config.reinforce, self.gatherer.lengths_of(sentences, chosen)
         limits = lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
         temperature = own.temperature if own.generation == "sample" else 0.0
-        # every step reads as much context for each as for the longest: a few long ones are drawn by themselves
-        order = np.argsort(lengths[0] + lengths[2], kind="stable")
+        # a step takes nearly as long for a few as for many: those that take the most steps are drawn by themselves
+        order = np.argsort(limits, kind="stable")
         few = len(order) // LONG_ONES if len(order) >= MANY else 0
         tokens = torch.full((len(sentences), int(limits.max()) + 1), EOS, device=self.gatherer.device)
         with quiet(self.translator), torch.compiler.set_stance("force_eager"):
