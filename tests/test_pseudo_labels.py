@@ -294,6 +294,7 @@ def test_labels_of_other_text_are_refused(judge: Model, write_parallel: WritePar
     (folder / "about.json").write_text(json.dumps(about))
     check_text(folder, text)
     made(judge)
+    assert "text" not in json.loads((folder / "about.json").read_text())  # nobody knows what text they are of
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"nothing like it"])

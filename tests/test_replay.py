@@ -42,7 +42,7 @@ KINDS = ("sentence", "concat", "tdnmt", "han", "san", "cadec")
 def test_work_is_done_as_often_as_asked() -> None:
     """On a CPU, where nothing is recorded."""
     done: list[int] = []
-    step = Replayed(lambda: done.append(len(done)), torch.device("cpu"))
+    step = Replayed(lambda: done.append(len(done)), torch.device("cpu"), 1)
     for _ in range(4):
         step()
     step.changed(1)
@@ -60,7 +60,7 @@ def test_the_first_step_is_made_and_the_others_replayed(monkeypatch: Any) -> Non
             happened.append("replayed")
 
     monkeypatch.setattr(replay, "record", lambda work: happened.append("recorded") or Graph())
-    step = Replayed(lambda: happened.append("made"), torch.device("cuda"))  # the work itself needs none
+    step = Replayed(lambda: happened.append("made"), torch.device("cuda"), 1)  # the work itself needs none
     for _ in range(3):
         step()
     assert happened == ["made", "recorded", "replayed", "replayed"]
@@ -79,10 +79,10 @@ def test_what_cannot_be_recorded_is_done_step_by_step(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(replay, "record", refuse)
     done: list[int] = []
-    step = Replayed(lambda: done.append(len(done)), torch.device("cuda"))  # the work itself needs none
+    step = Replayed(lambda: done.append(len(done)), torch.device("cuda"), 1)  # the work itself needs none
+    step()
     with pytest.warns(UserWarning, match="could not be recorded.*not permitted"):
         step()
-    step()
     step.changed(1)
     step()
     assert done == [0, 1, 2]

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_documents import V, kinds, small_model, small_store
+from small_documents import SCOPE, V, kinds, small_model, small_store
 
 from dynctx.batches import Gatherer
 from dynctx.beam_search import BeamSearch, Hypothesis
 from dynctx.config import DecodingConfig
 from dynctx.decoding import translate
-from dynctx.layers import attention, take
+from dynctx.layers import Embedding, attention, take
 from dynctx.selection.strategies import parse_selector
-from dynctx.side_by_side import apart, beside, compact, filled_up, join, some_beside, together
+from dynctx.side_by_side import apart, beside, filled_up, join, seen_keys, some_beside, together
 from dynctx.translators.sampling import draw, fall, pick
-from dynctx.translators.sentence import Cache, Memory, SentNmt
+from dynctx.translators.sentence import Cache, FixedCache, Memory, SentNmt
 
 INF = torch.inf
 
@@ -56,7 +56,7 @@ def test_keys_that_nobody_sees_are_left_out() -> None:
     """Two rows of 16 keys: the first sees keys 0 and 2 of its own, the second its first nine."""
     mask = torch.full((2, 1, 1, 16), -INF)
     mask[0, ..., [0, 2]], mask[1, ..., :9] = 0.0, 0.0
-    place, joined = compact(mask, 2)
+    place, joined = seen_keys(mask, 2)
     assert place.shape == (1, 16) and place[0, :11].tolist() == [0, 2, *range(16, 25)]  # 11 of 32, made up to 16
     assert joined.shape == (1, 1, 4, 16)
     first, second = [0.0] * 2 + [-INF] * 14, [-INF] * 2 + [0.0] * 9 + [-INF] * 5
@@ -75,7 +75,7 @@ def test_there_and_back() -> None:
 
 @pytest.mark.parametrize("queries", [1, 3])
 def test_attention_side_by_side_is_attention_alone(queries: int) -> None:
-    """To the last bit: what a row may not see weighs nothing at all, however large it is."""
+    """What a row may not see weighs nothing at all, however large it is: that much is true to the last bit."""
     torch.manual_seed(1)
     query, key, value = (
         torch.randn(8, length, 2, 4, dtype=torch.float64).transpose(1, 2) for length in (queries, 5, 5)
@@ -120,8 +120,8 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
 @kinds
 @pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 4}, {"sampling": True}])
 def test_searches_say_the_same(kind: str, settings: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a search as on a GPU: rows filled up and side by side, little room to begin with, rows that leave, and the
-    next batch started meanwhile."""
+    """All of a search as on a GPU: rows filled up and side by side, little room to begin with, and the next batch
+    started meanwhile."""
     model, store = small_model(kind, "pre"), small_store()
     gatherer = Gatherer(store, model.scope, lay_context=model.lays_context)
     config = dataclasses.replace(DecodingConfig(max_extra=6, batch_sentences=4), **settings)
@@ -135,6 +135,40 @@ def test_searches_say_the_same(kind: str, settings: dict[str, int], monkeypatch:
     found = run()
     assert [x.ids for x in found] == [x.ids for x in expected]
     assert [x.log_probability for x in found] == pytest.approx([x.log_probability for x in expected], abs=1e-9)
+
+
+@kinds
+@pytest.mark.parametrize("beam", [1, 3])
+def test_rows_that_leave_stand_side_by_side_again(kind: str, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 rows of very different limits: as on a GPU a quarter of them goes on, and says what it says alone."""
+    model, store = small_model(kind, "pre"), small_store()
+    batch = Gatherer(store, SCOPE).one_per_row(np.resize(np.arange(len(store)), 80))
+    limits = torch.tensor([20 if row % 16 == 0 else row % 4 for row in range(80)])
+    sizes: list[int] = []
+    keep = FixedCache.keep
+
+    def watched(self: FixedCache, rows: torch.Tensor) -> None:
+        sizes.append(len(rows))
+        keep(self, rows)
+
+    monkeypatch.setattr(FixedCache, "keep", watched)
+    with torch.no_grad():
+        memory = model.encode(batch, batch.present)
+        expected = BeamSearch(model, model.begin(memory, beam), limits, 0.6).run()
+        search = BeamSearch(model, model.begin_fixed(model.attend_to(memory, None), beam, 8), limits, 0.6)
+        search.on_gpu = True
+        found = search.run()
+    assert sizes == [32]  # 20 and more to a multiple of 16
+    assert [x.ids for x in found] == [x.ids for x in expected]
+    assert [x.log_probability for x in found] == pytest.approx([x.log_probability for x in expected], abs=1e-9)
+
+
+def test_a_table_of_positions_that_was_replaced_is_kept() -> None:
+    """A recorded step may read it while the next batch, with a longer sentence, is encoded."""
+    embedding = Embedding(10, 4, 0.0)
+    before = embedding.positions
+    embedding.reach(300)
+    assert len(embedding.positions) == 600 and embedding.outgrown[0] is before
 
 
 # drawing

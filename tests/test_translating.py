@@ -46,7 +46,7 @@ def test_while_one_batch_is_searched_the_next_is_started_and_the_last_is_kept(wa
         "start 1, search 1, found, keep 1 10, start 2, search 2, found, keep 2 20, start 3, search 3, found, keep 3 30"
     )
     two = (
-        "start 1, search 1, start 2, found, search 2, keep 1 10, start 3, found, search 3, keep 2 20, found, keep 3 30"
+        "start 1, search 1, start 2, found, search 2, start 3, keep 1 10, found, search 3, keep 2 20, found, keep 3 30"
     )
     assert happened == (two if waits else one).split(", ")
 

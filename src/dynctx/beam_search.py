@@ -36,6 +36,23 @@ def length_penalty(length: Any, alpha: float) -> Any:
     return ((5.0 + length) / 6.0) ** alpha
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a search has found, on the host: number, ids and score of rows as they left, so many of them wanted."""
+
+    left: list[tuple[Tensor, Tensor, Tensor]]
+    wanted: int
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """In the order of the rows."""
+        results: dict[int, Hypothesis] = {}
+        for numbers, ids, scores in self.left:
+            lengths = (ids != EOS).sum(dim=1)  # EOS is what comes after a translation, and nowhere in it
+            for number, own, length, score in zip(numbers.tolist(), ids.numpy(), lengths.tolist(), scores.tolist()):
+                results[number] = Hypothesis(own[:length].tolist(), score)
+        return [results[row] for row in range(self.wanted)]
+
+
 class BeamSearch:
     """Beam search over the rows of a batch; beam 1 is greedy search.
 
@@ -66,12 +83,11 @@ class BeamSearch:
         self.on_gpu = limits.is_cuda
 
     def run(self) -> list[Hypothesis]:
-        self.search()
-        return self.hypotheses()
+        return self.search().hypotheses()
 
-    def search(self, meanwhile: Callable[[], None] | None = None) -> None:
+    def search(self, meanwhile: Callable[[], None] | None = None) -> Found:
         """`meanwhile` is done once, where there is a device to wait for that is busy with the search."""
-        advance = Replayed(self.advance, self.limits.device)
+        advance = Replayed(self.advance, self.limits.device, self.cache.rows * self.beam)
         for step in range(self.longest):
             if step == self.cache.room:
                 self.model.enlarge(self.cache)
@@ -89,16 +105,7 @@ class BeamSearch:
                 break
             if len(self.number) < here:
                 advance.changed(len(self.number) * self.beam)
-
-    def hypotheses(self) -> list[Hypothesis]:
-        """What the search has found, in the order of the rows."""
-        results: dict[int, Hypothesis] = {}
-        for numbers, ids, scores in self.left:
-            lengths = (ids != EOS).sum(dim=1)  # EOS is what comes after a translation, and nowhere in it
-            found = zip(numbers.tolist(), ids.cpu().numpy(), lengths.tolist(), scores.tolist())
-            for number, own, length, score in found:
-                results[number] = Hypothesis(own[:length].tolist(), score)
-        return [results[row] for row in range(self.wanted)]
+        return Found([(number.cpu(), ids.cpu(), score.cpu()) for number, ids, score in self.left], self.wanted)
 
     def advance(self) -> None:
         """One token more for each hypothesis: all in place, nothing read back to the host."""

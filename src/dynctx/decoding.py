@@ -27,7 +27,7 @@ from dynctx.translators.sentence import Cache, Memory, SentNmt
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
 
-Found = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
+Later = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
 
 
 def sample(
@@ -80,15 +80,15 @@ class Started:
 def overlapped(
     batches: list[Ints],
     start: Callable[[Ints], Started],
-    work: Callable[[Started, Callable[[], None]], Found],
-    keep: Callable[[Ints, Found], None],
+    work: Callable[[Started, Callable[[], None]], Later],
+    keep: Callable[[Ints, Later], None],
 ) -> None:
     """Start each batch, work on it and keep what was found, one after the other.
 
     Work may call what it is given: then, while it waits itself, the batch before is kept and the next one started.
     """
     ahead: list[Started] = []
-    behind: list[tuple[Ints, Found]] = []
+    behind: list[tuple[Ints, Later]] = []
 
     def keep_last() -> None:
         while behind:
@@ -101,8 +101,8 @@ def overlapped(
         following = batches[number + 1 : number + 2]
 
         def meanwhile(following: list[Ints] = following) -> None:
+            ahead.extend(start(batch) for batch in following)  # first, for the device to have it
             keep_last()
-            ahead.extend(start(batch) for batch in following)
 
         behind.append((batch, work(ahead.pop(), meanwhile)))
     keep_last()
@@ -156,10 +156,10 @@ class Translating:
             known = self.model.bank(batch, drafts, bank)
             return Started(self.model.encode(batch, selection, known), limits)
 
-    def search(self, started: Started, meanwhile: Callable[[], None]) -> Found:
+    def search(self, started: Started, meanwhile: Callable[[], None]) -> Later:
         return search(self.model, started.memory, started.limits, self.config, meanwhile)
 
-    def keep(self, chosen: Ints, found: Found) -> None:
+    def keep(self, chosen: Ints, found: Later) -> None:
         for place, hypothesis in zip(chosen.tolist(), found()):
             self.found[place] = hypothesis
         if self.progress is not None:
@@ -226,7 +226,7 @@ def translate_pairs(
         with many_shapes():
             return Started(model.encode(batch, gatherer.to_device(chosen[rows])), limits)
 
-    def keep(rows: Ints, hypotheses: Found) -> None:
+    def keep(rows: Ints, hypotheses: Later) -> None:
         for place, hypothesis in zip(rows.tolist(), hypotheses()):
             found[place] = hypothesis
         if progress is not None:
@@ -247,14 +247,13 @@ def search(
     limits: Tensor,
     config: DecodingConfig,
     meanwhile: Callable[[], None] | None = None,
-) -> Found:
+) -> Later:
     with many_shapes():
         if config.sampling:
             drawn = sample(model, model.begin(memory, 1), limits, config.temperature)
             return lambda: drawn
         beam = BeamSearch(model, model.begin(memory, config.beam), limits, config.length_penalty)
-        beam.search(meanwhile)
-        return beam.hypotheses
+        return beam.search(meanwhile).hypotheses
 
 
 def reference_bank(model: SentNmt, batch: Batch, config: DecodingConfig) -> Bank | None:

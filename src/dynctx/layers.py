@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynctx.linear import Linear
-from dynctx.side_by_side import apart, beside, compact, some_beside
+from dynctx.side_by_side import apart, beside, seen_keys, some_beside
 
 FEW_QUERIES = 64  # up to so many, attention on a CPU is done in plain products
 
@@ -77,6 +77,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=width**-0.5)
         self.dropout = Dropout(dropout)
         self.register_buffer("positions", sinusoids(256, width), persistent=False)
+        self.outgrown: list[Tensor] = []  # tables that a recorded step may still read (dynctx.replay)
 
     def forward(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
         """[R, L] ids and positions, all below `longest` -> [R, L, d]."""
@@ -92,6 +93,7 @@ class Embedding(nn.Module):
         """Sinusoids have no last position: lengthen the table when a longer sentence comes."""
         if longest > len(self.positions):
             table = sinusoids(2 * longest, self.weight.shape[1])
+            self.outgrown.append(self.positions)
             self.positions = table.to(self.positions.device, self.positions.dtype)
 
 
@@ -114,7 +116,7 @@ class KeyValue:
 
 def joined(memory: list[KeyValue], mask: Tensor, queries: int) -> tuple[list[KeyValue], Tensor]:
     """Keys and values of every layer with their mask [R, 1, 1, K], for rows side by side of so many queries each."""
-    place, mask = compact(mask, queries)
+    place, mask = seen_keys(mask, queries)
     return [KeyValue(some_beside(kv.key, place), some_beside(kv.value, place)) for kv in memory], mask
 
 

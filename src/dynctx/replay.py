@@ -19,27 +19,26 @@ class Replayed:
     """A step to be called again and again; `changed` says that its tensors are other ones from now on.
 
     The first step is made as it is, since what steps need may come to be in it; in a later one nothing may. A large
-    step is made as it is after every change: the device is busy with it while the host records.
+    step is made as it is after every change, and the next one recorded while the device is busy with it.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
-        self.work, self.on_gpu = work, device.type == "cuda"
+    def __init__(self, work: Callable[[], None], device: torch.device, hypotheses: int) -> None:
+        self.work, self.on_gpu, self.large = work, device.type == "cuda", hypotheses >= BUSY
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.as_it_is = True  # the next step
+        self.made = False
 
     def __call__(self) -> None:
+        if self.graph is None and self.on_gpu and self.made and not self.large:
+            self.record()
         if self.graph is not None:
             self.graph.replay()
-        elif self.as_it_is or not self.on_gpu:
-            self.work()
+            return
+        self.work()
+        self.made = True
+        if self.on_gpu and self.large:
             self.record()
-        else:
-            self.record()
-            self.graph.replay() if self.graph is not None else self.work()
 
     def record(self) -> None:
-        if not self.on_gpu:
-            return
         try:
             self.graph = record(self.work)
         except RuntimeError as error:  # nothing has been done: steps made one by one say the same, only later
@@ -47,7 +46,7 @@ class Replayed:
             self.on_gpu = False
 
     def changed(self, hypotheses: int) -> None:
-        self.graph, self.as_it_is = None, hypotheses >= BUSY
+        self.graph, self.large = None, hypotheses >= BUSY
 
 
 _last: list[torch.cuda.CUDAGraph] = []  # the graph recorded last: its memory serves the next one

@@ -2,8 +2,8 @@
 
 A fused kernel of attention works on tiles of 64 queries. A sentence in a search has few, one for each hypothesis, and
 alone it would leave its tile nearly empty. So several sentences share one: their queries and keys lie end to end, which
-they do in memory anyway, and a mask lets each see its own keys only. What it may not see has a weight of exactly 0, so
-nothing is different but the time.
+they do in memory anyway, and a mask lets each see its own keys only. What it may not see has a weight of exactly 0: as
+long as all keys and values are finite, nothing is different but the time and how sums are rounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dynctx.packing import round_up
 
-QUERIES, KEYS = 64, 256  # the most that stand side by side; more keys would only be masked
+QUERIES, KEYS = 64, 256  # the most that stand side by side, keys where padding is not left out; more are no faster
 ROWS = 16  # a search has a multiple of so many rows, as a prime number of them could not be joined
 
 
@@ -37,7 +37,7 @@ def join(mask: Tensor, queries: int) -> Tensor:
     return joined.view(rows // group, 1, group * queries, group * keys)
 
 
-def compact(mask: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+def seen_keys(mask: Tensor, queries: int) -> tuple[Tensor, Tensor]:
     """Which keys somebody sees, for G rows together: [R, 1, 1, K] additive -> their places [R / G, N] among the G K,
     and the mask [R / G, 1, G Q, N]. Padding, which nobody sees, is left out. Waits for the device, to know N.
     """

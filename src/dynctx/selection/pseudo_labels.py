@@ -165,8 +165,10 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     if known.exists():
         earlier = read_about(folder)
         check_text(folder, about["text"])
-        for key, value in (("weights", about["weights"]), ("text", about["text"]), ("reserve", 0.0)):
-            earlier.setdefault(key, value)  # labels of before these were written down
+        earlier.setdefault("reserve", 0.0)  # labels of before these were written down
+        for key in ("weights", "text"):
+            if key not in earlier:
+                del about[key]  # nobody knows any more
         differing = [
             f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
         ]

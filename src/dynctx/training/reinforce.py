@@ -242,8 +242,10 @@ class ReinforceRecipe(TranslationRecipe):
 
     def generate(self, sentences: Ints, chosen: Chosen) -> tuple[Tensor, Ints]:
         """Y^ of each sentence [m, L], with EOS, and their lengths: a draw with this context, or the best guess."""
-        own, lengths = self.config.reinforce, self.gatherer.lengths_of(sentences, chosen)
-        limits = lengths[1] - 1 + 10  # no longer than the reference by much: the rest is noise
+        own = self.config.reinforce
+        limits = (
+            self.gatherer.lengths_of(sentences)[1] - 1 + 10
+        )  # no longer than the reference by much: the rest is noise
         temperature = own.temperature if own.generation == "sample" else 0.0
         # a step takes nearly as long for a few as for many: those that take the most steps are drawn by themselves
         order = np.argsort(limits, kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -51,8 +52,7 @@ class Sampler:
         logits = self.model.step(self.cache, self.tokens)[:, 0]  # [r, V]
         logits.index_fill_(1, self.never, -torch.inf)
         if self.temperature:
-            scaled = logits if self.temperature == 1 else logits / self.temperature
-            chances = scaled.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+            chances = self.scaled(logits).softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
             token = pick(chances, self.uniform.index_select(1, self.step))
         else:
             token = logits.argmax(dim=-1, keepdim=True)
@@ -65,6 +65,13 @@ class Sampler:
         self.tokens.copy_(token)
         self.ended.logical_or_(token[:, 0] == EOS)
         self.step.add_(1)
+
+    def scaled(self, logits: Tensor) -> Tensor:
+        """Over the temperature; by a power of two in their own type, which is exact."""
+        if self.temperature == 1:
+            return logits
+        exact = math.frexp(self.temperature)[0] == 0.5
+        return (logits if exact else logits.to(torch.promote_types(logits.dtype, torch.float32))) / self.temperature
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
@@ -129,7 +136,7 @@ def draw(
     going.uniform = F.pad(uniform, (0, 0, 0, more))
     left = torch.arange(len(limits), device=limits.device)  # the rows still here
     tokens, score = going.drawn.clone(), going.score.clone()
-    advance = Replayed(going.advance, limits.device)
+    advance = Replayed(going.advance, limits.device, cache.rows)
     for step in range(longest):
         if step == cache.room:
             model.enlarge(cache)
@@ -139,9 +146,10 @@ def draw(
             alive = int((~going.ended).sum())
             if not alive:
                 break
-            if alive <= worth_leaving(len(left), limits.is_cuda):
+            kept_rows = round_up(alive, ROWS) if cache.room >= 0 else alive  # a cache with room stands side by side
+            if alive <= worth_leaving(len(left), limits.is_cuda) and kept_rows < len(left):
                 tokens[left], score[left] = going.drawn, going.score
-                kept = torch.argsort(going.ended, stable=True)[: round_up(alive, ROWS)]  # the living first
+                kept = torch.argsort(going.ended, stable=True)[:kept_rows]  # the living first
                 left = left[kept]
                 going.keep(kept)
                 advance.changed(len(left))

@@ -131,7 +131,7 @@ class FixedCache(Cache):
         rooms: list[Growing] = [Room(self.slots, room * beam) for _ in range(layers)]
         ancestors = torch.zeros(rows, beam, room * beam, dtype=torch.bool, device=device)
         super().__init__(beam, attended.joined(beam), rooms, ancestors, room=room)
-        self.apart = attended
+        self.alone = attended  # the same with each row by itself
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Tensor, int]:
         self.place.add_(1)
@@ -150,9 +150,9 @@ class FixedCache(Cache):
         return join(mask, self.beam)
 
     def keep(self, rows: Tensor) -> None:
-        self.attended = self.apart
+        self.attended = self.alone
         super().keep(rows)
-        self.apart, self.attended = self.attended, self.attended.joined(self.beam)
+        self.alone, self.attended = self.attended, self.attended.joined(self.beam)
 
     def enlarge(self) -> None:
         """Room for twice as many steps."""

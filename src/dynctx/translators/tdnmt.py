@@ -60,9 +60,8 @@ class ContextAttention(nn.Module):
         if not self.gated:
             mixed = x + self.dropout(y)
         else:
-            gate = torch.sigmoid(self.gate_state(state) + self.gate_context(y))
-            change = y if self.pre else y - state
-            mixed = x + torch.addcmul(change, gate, change, value=-1)  # x + (1 - g) * change
+            shut = torch.sigmoid(-(self.gate_state(state) + self.gate_context(y)))  # 1 - g, exact where it is small
+            mixed = x + shut * (y if self.pre else y - state)
         out = mixed if self.pre else self.norm(mixed)
         return out if bypass is None else torch.where(bypass[:, :, None], x, out)
 
