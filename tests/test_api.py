@@ -101,6 +101,7 @@ def test_explained(model: dynctx.DocumentTranslator) -> None:
 def test_selecting(model: dynctx.DocumentTranslator) -> None:
     found = model.select(FIRST)
     assert found == [Choice((), {}, None), Choice((), {}, None), Choice((1,), {}, None), Choice((1,), {}, None)]
+    assert [choice.candidates for choice in found] == [(), (), (1, 2), (1, 2, 3)]  # whoever selects
     assert model.select([FIRST, SECOND]) == [found, [Choice((), {}, None)]]
     assert [choice.selected for choice in model.select(FIRST, selector="full")] == [(), (), (1, 2), (1, 2, 3)]
     scored = model.select(FIRST, selector="size-first 1")

@@ -195,3 +195,45 @@ def test_fewer_translations_weigh_more(tiny_config: Path, stages: Path, monkeypa
     often = max(never, rare, key=lambda value: abs(value - plain))
     assert often - plain == pytest.approx(4 * (always - plain), rel=1e-4)
     assert 30 < losses[0.25].count(often) < 70
+
+
+def sums_of(logs: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
+    return {name: (round(total.item(), 4), number.item()) for name, (total, number) in logs.items()}
+
+
+def test_what_is_told_of_a_batch(tiny_config: Path, stages: Path) -> None:
+    """Sums and numbers by hand: five sentences, the last without candidates; two of the selections drawn differ."""
+    recipe = recipe_of(tiny_config, stages)
+    star = torch.tensor([[True, True], [False, True], [False, False], [False, False], [False, False]])
+    present = torch.tensor([[True, True]] * 4 + [[False, False]])
+    differ = torch.tensor([True, False, True, False, False])
+    advantage, entropy = torch.tensor([0.5, 9.0, -0.25, 9.0, 9.0]), torch.tensor([0.5, 0.25, 0.125, 0.125, 9.0])
+    found = sums_of(recipe.logs(np.arange(2, 7), star, present, differ, advantage, entropy))
+    del found["as_initial"]
+    assert found == {
+        "advantage": (0.25, 2),
+        "spread": (0.75, 2),
+        "differ": (2, 4),
+        "non": (2, 4),  # the third and the fourth
+        "size": (3, 4),
+        "distance": (5, 3),  # 1 + 2 + 2
+        "entropy": (1.0, 4),
+    }
+
+
+def test_the_initial_scorer_reads_as_it_read_then(tiny_config: Path, stages: Path) -> None:
+    """What the translator learns changes the embedding, and the selections of now; not those of before."""
+    recipe = recipe_of(tiny_config, stages)
+    sentences = np.arange(2, 12)
+    _, star, present = recipe.policy(sentences)
+    nothing, zeros = torch.zeros(10, dtype=torch.bool), torch.zeros(10)
+
+    def as_initial(selection: torch.Tensor) -> tuple[float, float]:
+        return sums_of(recipe.logs(sentences, selection, present, nothing, zeros, zeros))["as_initial"]
+
+    some = float(present[:, 0].sum())
+    assert as_initial(star) == (some, some) and as_initial(~star) == (0, some)
+    with torch.no_grad():
+        recipe.translator.source_embedding.weight.normal_(std=5.0)
+    assert as_initial(star) == (some, some)
+    assert not torch.equal(recipe.policy(sentences)[1], star)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +181,11 @@ def test_scores_are_finer_than_the_layers_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         scores = scorer.float()(instances_of([4, 2, 6]), embedding.float())
     assert scores.dtype == torch.float32 and not torch.equal(scores, scores.bfloat16().float())
+
+
+def test_a_candidate_stands_at_its_distance_and_none_at_nought() -> None:
+    """Sines of the position first, then cosines; the first pair has the position itself as its angle."""
+    distances = Scorer(ScorerConfig(), 8, 16, 2, scope=3).distances
+    assert distances[:, 0].tolist() == pytest.approx([math.sin(1), math.sin(2), math.sin(3), 0.0])
+    assert distances[:, 4].tolist() == pytest.approx([math.cos(1), math.cos(2), math.cos(3), 1.0])
+    assert distances[3].tolist() == [0.0] * 4 + [1.0] * 4

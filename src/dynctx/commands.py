@@ -91,7 +91,7 @@ def explained(
             if choice.kept:
                 record["kept"] = True
             record["selected"] = list(choice.selected)
-            distances = sorted(set(choice.selected) | set(choice.probabilities))
+            distances = sorted({*choice.selected, *choice.candidates})
             record["candidates"] = [
                 {"distance": distance, "text": document.sentences[place - distance]}
                 | ({"probability": round(choice.probabilities[distance], 6)} if choice.probabilities else {})

@@ -31,6 +31,7 @@ class Choice:
     probabilities: dict[int, float]  # by distance, of every candidate; empty where no scorer chose
     non: float | None  # the probability of needing none of them
     kept: bool = False  # not in the source language's script, so left as it is
+    candidates: tuple[int, ...] = field(default=(), compare=False)  # distances of all that could have been selected
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,14 @@ class Recorder:
         candidates = [place for place in range(len(selection)) if unit - place - 1 >= first]
         back = {place: int(number - units.line_of[unit - place - 1]) for place in candidates}
         selected = tuple(dict.fromkeys(back[place] for place in candidates if selection[place]))
+        could = tuple(dict.fromkeys(back.values()))
         if probabilities is None:
-            return Choice(selected, {}, None)
+            return Choice(selected, {}, None, candidates=could)
         # of several units of one line, the most probable speaks for it
         best: dict[int, float] = {}
         for place in candidates:
             best[back[place]] = max(best.get(back[place], 0.0), probabilities[place])
-        return Choice(selected, best, probabilities[-1])
+        return Choice(selected, best, probabilities[-1], candidates=could)
 
 
 def translate_documents(

@@ -21,6 +21,7 @@ from dynctx.config import Config
 from dynctx.corpus import Ints, TokenStore, reserved
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
+from dynctx.layers import Embedding
 from dynctx.losses import smoothed_cross_entropy
 from dynctx.planning import Plan, plan_pairs
 from dynctx.selection.instances import gather_instances
@@ -64,7 +65,9 @@ class ReinforceRecipe(TranslationRecipe):
                 f"reinforce.strategy is {config.reinforce.strategy!r}: expected probability-first or size-first N"
             )
         self.strategy: Judged = self.selector
+        # as they were: the embedding too, which changes with the translator
         self.initial = copy.deepcopy(self.scorer).requires_grad_(False).to(device)
+        self.initial_embedding = copy.deepcopy(self.translator.source_embedding).requires_grad_(False).to(device)
 
     def freeze(self) -> None:
         """Everything learns, the translator's frozen parts of stage 2 too, unless the config says otherwise."""
@@ -96,10 +99,12 @@ class ReinforceRecipe(TranslationRecipe):
 
     # the scorer
 
-    def probabilities(self, scorer: Scorer, sentences: Ints) -> tuple[Tensor, Tensor]:
+    def probabilities(
+        self, scorer: Scorer, sentences: Ints, embedding: Embedding | None = None
+    ) -> tuple[Tensor, Tensor]:
         """log P_select [n, scope + 1] and which candidates exist [n, scope]; dropout off, as in use."""
         instances = gather_instances(self.gatherer, sentences)
-        scores = scorer.eval()(instances, self.translator.source_embedding)
+        scores = scorer.eval()(instances, embedding or self.translator.source_embedding)
         return scorer.log_probabilities(scores, instances.present), instances.present[:, :-1]
 
     def select(self, sentences: Ints) -> Outcome:
@@ -272,7 +277,7 @@ class ReinforceRecipe(TranslationRecipe):
         distance = torch.arange(1, star.shape[1] + 1, device=star.device).expand_as(star)
         watched = sentences[:WATCHED]
         with torch.no_grad():
-            log_probabilities, there = self.probabilities(self.initial, watched)
+            log_probabilities, there = self.probabilities(self.initial, watched, self.initial_embedding)
             before = self.strategy.choose(log_probabilities.exp(), there)
         same = (before == star[: len(watched)]).all(dim=1)
         return {
