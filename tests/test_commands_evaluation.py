@@ -73,7 +73,7 @@ def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
     assert whole["accuracy"] == pytest.approx(sum(result.right for result in results) / 3)
     assert content["reads"] == {"source_context": True, "target_context": False}
     assert [row["selector"] for row in content["selection"]] == [
-        *("full", "previous 1", "all", "random 1", "random, as many as selected")
+        *("full", "previous 1", "random 1", "random, as many as selected")
     ]
     assert content["selection"][0]["contains"] == 1.0
     # the kept items are a set themselves
@@ -86,6 +86,10 @@ def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
 def test_contrast_refuses(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
     items.write_text(items.read_text() + "{}\n")
     assert refused(run("contrast", model, items)) == f"{items}:4: 'cands' is missing"
+    items.write_text(items.read_text().replace("{}\n", ""))
+    given = tmp_path / "given.jsonl"
+    given.write_text('{"selected": [1]}\n')
+    assert "goes by the lines of a text" in refused(run("contrast", model, items, "--selector", f"fixed {given}"))
     assert "no such file" in refused(run("contrast", model, tmp_path / "none.jsonl"))
 
 

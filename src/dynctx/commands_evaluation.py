@@ -25,6 +25,7 @@ from dynctx.files import atomic_write
 from dynctx.model_folder import Model, find_model, load_model
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import read_held_out
+from dynctx.selection.strategies import FromFile
 
 
 def load(folder: Path, device: str) -> Model:
@@ -49,6 +50,10 @@ def contrast(
     items = read_sets(list(files))
     model = load(folder, device)
     chosen = selector_of(model, selector)
+    if isinstance(chosen, FromFile):
+        raise DynctxError(
+            "contrast: --selector 'fixed FILE' goes by the lines of a text, and contrastive sets have none"
+        )
     count = sum(len(item.candidates) for item in items)
     with bar(count) as advance, precision(model.device):
         results = contrastive.decide(model, items, chosen, advance)
