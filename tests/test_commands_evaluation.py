@@ -208,6 +208,39 @@ def test_annotate(run: Run, tmp_path: Path) -> None:
     assert "cy.step1.tsv: no such file" in refused(run("annotate", "read", folder, "cy"))
 
 
+def test_sheets_of_one_folder_are_of_one_sample(run: Run, tmp_path: Path) -> None:
+    """A second annotator's sheet for another split, text or number would not be of the same sentences."""
+    documents = [(Document("d", tuple("abcdefgh")), Document("d", tuple("ABCDEFGH")))]
+    data, folder = prepared_folder(tmp_path / "data", documents), tmp_path / "sheets"
+    prepared_folder(tmp_path / "data", documents, "other")
+    changed = [(documents[0][0], Document("d", tuple("ABCDEFGX")))]
+    prepared_folder(tmp_path / "changed", changed)
+
+    def write(annotator: str, *options: str, split: str = "news", source: Path = data) -> Ended:
+        return run("annotate", "write", source, split, folder, "--annotator", annotator, *options)
+
+    drawn = ("--sentences", "4", "--scope", "1", "--seed", "3")
+    succeeded(write("ann", *drawn))
+    sample = json.loads((folder / "sample.json").read_text())
+    assert [sample[key] for key in ("split", "sentences", "scope", "seed")] == ["news", 4, 1, 3]
+    here = f"{folder / 'sample.json'}: the sheets here"
+    assert refused(write("bob", split="other")) == f"{here} are of 'news', not of 'other'; use another folder"
+    said = refused(write("bob", source=tmp_path / "changed"))
+    assert said == f"{here} are of another text named 'news'; use another folder"
+    for name, was, asked in (("sentences", 4, 5), ("scope", 1, 2), ("seed", 3, 1)):
+        said = refused(write("bob", f"--{name}", str(asked)))
+        assert said == f"{here} were drawn with --{name} {was}, not {asked}; use another folder"
+    assert not list(folder.glob("bob*"))
+    succeeded(write("bob"))
+    succeeded(write("cy", *drawn))
+    sheets = {(folder / f"{name}.step1.tsv").read_text() for name in ("ann", "bob", "cy")}
+    assert len(sheets) == 1
+    # sheets that an earlier version began know only their places
+    (folder / "sample.json").write_text(json.dumps({key: sample[key] for key in ("scope", "places")}))
+    succeeded(write("dan", "--sentences", "9"))
+    assert (folder / "dan.step1.tsv").read_text() in sheets
+
+
 def test_compare(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
     perfect = tmp_path / "perfect.jsonl"
     write_jsonl([target for _, target in PAIRS], perfect)
