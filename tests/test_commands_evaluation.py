@@ -19,7 +19,17 @@ from dynctx.model_folder import load_model
 
 pytest_plugins = ("command_line",)
 
-COMMANDS = ("contrast", "contrast-build", "oracle", "context-use", "empty-context", "annotate", "compare", "report")
+COMMANDS = (
+    "contrast",
+    "contrast build",
+    "contrast-build",
+    "oracle",
+    "context-use",
+    "empty-context",
+    "annotate",
+    "compare",
+    "report",
+)
 
 ITEM = {
     "set": "p",
@@ -57,7 +67,8 @@ def succeeded(ended: Ended) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, run: Run) -> None:
-    assert "Usage: " in succeeded(run(command, "--help"))
+    usage = succeeded(run(*command.split(), "--help"))
+    assert usage.startswith("Usage: ") and f"dynctx {command.replace('-build', ' build')} [OPTIONS]" in usage
 
 
 def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
@@ -93,11 +104,12 @@ def test_contrast_refuses(model: Path, items: Path, run: Run, tmp_path: Path) ->
     assert "no such file" in refused(run("contrast", model, tmp_path / "none.jsonl"))
 
 
-def test_contrast_build(run: Run, tmp_path: Path) -> None:
+def test_contrast_build(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zh, en = tmp_path / "a.zh", tmp_path / "a.en"
     zh.write_text("开始了。\n什么时候走\n\n开始了。\n什么时候来\n", encoding="utf-8")
     en.write_text("Here goes.\nWhen did she leave?\n\nHere goes.\nWhen did he come?\n", encoding="utf-8")
-    text = succeeded(run("contrast-build", zh, en, "-o", tmp_path / "out" / "zero"))
+    monkeypatch.chdir(tmp_path)
+    text = succeeded(run("contrast", "build", zh, en, "-o", tmp_path / "out" / "zero"))
     assert "test: 1 items, 7 candidates (he 1)" in text
     (item,) = read_sets([tmp_path / "out" / "zero.test.jsonl"])
     assert item.candidates[item.true] == "When did he come?" and item.kind == "he"
@@ -105,6 +117,19 @@ def test_contrast_build(run: Run, tmp_path: Path) -> None:
     en.write_text("one line\n", encoding="utf-8")
     refused(run("contrast-build", zh, en, "-o", tmp_path / "out" / "other"))
     assert not list((tmp_path / "out").glob("other*"))
+
+
+def test_a_model_in_a_folder_named_build(
+    model: Path, items: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a model makes `contrast build` mean that folder: most folders of this name are something else."""
+    monkeypatch.chdir(tmp_path)
+    build = tmp_path / "build"
+    build.mkdir()
+    assert "dynctx contrast build [OPTIONS]" in succeeded(run("contrast", "build", "--help"))
+    (build / "model").symlink_to(model)
+    assert "distance 1" in succeeded(run("contrast", "build", items))
+    assert "dynctx contrast build [OPTIONS]" in succeeded(run("contrast-build", "--help"))
 
 
 def test_oracle(model: Path, data: Path, run: Run) -> None:

@@ -36,7 +36,10 @@ def contrast(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Is the right translation likelier than wrong ones? Accuracy by phenomenon and distance, and what was selected."""
+    """Is the right translation likelier than wrong ones? Accuracy by phenomenon and distance, and what was selected.
+
+    'dynctx contrast build' makes such a set from a corpus.
+    """
     import json
 
     from dynctx.commands_evaluation import contrast as run
@@ -45,7 +48,7 @@ def contrast(
     print(json.dumps(content, indent=1, ensure_ascii=False) if as_json else text)
 
 
-@app.command("contrast-build")
+@app.command("contrast build")  # two words: see `Sections` in `dynctx.cli`
 def contrast_build(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Chinese documents.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Their English translations.")],
