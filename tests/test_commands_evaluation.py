@@ -19,7 +19,17 @@ from dynctx.model_folder import load_model
 
 pytest_plugins = ("command_line",)
 
-COMMANDS = ("contrast", "contrast-build", "oracle", "context-use", "empty-context", "annotate", "compare", "report")
+COMMANDS = (
+    "contrast",
+    "contrast build",
+    "contrast-build",
+    "oracle",
+    "context-use",
+    "empty-context",
+    "annotate",
+    "compare",
+    "report",
+)
 
 ITEM = {
     "set": "p",
@@ -57,7 +67,8 @@ def succeeded(ended: Ended) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, run: Run) -> None:
-    assert "Usage: " in succeeded(run(command, "--help"))
+    usage = succeeded(run(*command.split(), "--help"))
+    assert usage.startswith("Usage: ") and f"dynctx {command.replace('-build', ' build')} [OPTIONS]" in usage
 
 
 def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
@@ -73,7 +84,7 @@ def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
     assert whole["accuracy"] == pytest.approx(sum(result.right for result in results) / 3)
     assert content["reads"] == {"source_context": True, "target_context": False}
     assert [row["selector"] for row in content["selection"]] == [
-        *("full", "previous 1", "all", "random 1", "random, as many as selected")
+        *("full", "previous 1", "random 1", "random, as many as selected")
     ]
     assert content["selection"][0]["contains"] == 1.0
     # the kept items are a set themselves
@@ -86,14 +97,19 @@ def test_contrast(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
 def test_contrast_refuses(model: Path, items: Path, run: Run, tmp_path: Path) -> None:
     items.write_text(items.read_text() + "{}\n")
     assert refused(run("contrast", model, items)) == f"{items}:4: 'cands' is missing"
+    items.write_text(items.read_text().replace("{}\n", ""))
+    given = tmp_path / "given.jsonl"
+    given.write_text('{"selected": [1]}\n')
+    assert "goes by the lines of a text" in refused(run("contrast", model, items, "--selector", f"fixed {given}"))
     assert "no such file" in refused(run("contrast", model, tmp_path / "none.jsonl"))
 
 
-def test_contrast_build(run: Run, tmp_path: Path) -> None:
+def test_contrast_build(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zh, en = tmp_path / "a.zh", tmp_path / "a.en"
     zh.write_text("开始了。\n什么时候走\n\n开始了。\n什么时候来\n", encoding="utf-8")
     en.write_text("Here goes.\nWhen did she leave?\n\nHere goes.\nWhen did he come?\n", encoding="utf-8")
-    text = succeeded(run("contrast-build", zh, en, "-o", tmp_path / "out" / "zero"))
+    monkeypatch.chdir(tmp_path)
+    text = succeeded(run("contrast", "build", zh, en, "-o", tmp_path / "out" / "zero"))
     assert "test: 1 items, 7 candidates (he 1)" in text
     (item,) = read_sets([tmp_path / "out" / "zero.test.jsonl"])
     assert item.candidates[item.true] == "When did he come?" and item.kind == "he"
@@ -101,6 +117,19 @@ def test_contrast_build(run: Run, tmp_path: Path) -> None:
     en.write_text("one line\n", encoding="utf-8")
     refused(run("contrast-build", zh, en, "-o", tmp_path / "out" / "other"))
     assert not list((tmp_path / "out").glob("other*"))
+
+
+def test_a_model_in_a_folder_named_build(
+    model: Path, items: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a model makes `contrast build` mean that folder: most folders of this name are something else."""
+    monkeypatch.chdir(tmp_path)
+    build = tmp_path / "build"
+    build.mkdir()
+    assert "dynctx contrast build [OPTIONS]" in succeeded(run("contrast", "build", "--help"))
+    (build / "model").symlink_to(model)
+    assert "distance 1" in succeeded(run("contrast", "build", items))
+    assert "dynctx contrast build [OPTIONS]" in succeeded(run("contrast-build", "--help"))
 
 
 def test_oracle(model: Path, data: Path, run: Run) -> None:
@@ -202,6 +231,39 @@ def test_annotate(run: Run, tmp_path: Path) -> None:
         run("annotate", "write", data, "news", folder, "--annotator", "bob")
     )
     assert "cy.step1.tsv: no such file" in refused(run("annotate", "read", folder, "cy"))
+
+
+def test_sheets_of_one_folder_are_of_one_sample(run: Run, tmp_path: Path) -> None:
+    """A second annotator's sheet for another split, text or number would not be of the same sentences."""
+    documents = [(Document("d", tuple("abcdefgh")), Document("d", tuple("ABCDEFGH")))]
+    data, folder = prepared_folder(tmp_path / "data", documents), tmp_path / "sheets"
+    prepared_folder(tmp_path / "data", documents, "other")
+    changed = [(documents[0][0], Document("d", tuple("ABCDEFGX")))]
+    prepared_folder(tmp_path / "changed", changed)
+
+    def write(annotator: str, *options: str, split: str = "news", source: Path = data) -> Ended:
+        return run("annotate", "write", source, split, folder, "--annotator", annotator, *options)
+
+    drawn = ("--sentences", "4", "--scope", "1", "--seed", "3")
+    succeeded(write("ann", *drawn))
+    sample = json.loads((folder / "sample.json").read_text())
+    assert [sample[key] for key in ("split", "sentences", "scope", "seed")] == ["news", 4, 1, 3]
+    here = f"{folder / 'sample.json'}: the sheets here"
+    assert refused(write("bob", split="other")) == f"{here} are of 'news', not of 'other'; use another folder"
+    said = refused(write("bob", source=tmp_path / "changed"))
+    assert said == f"{here} are of another text named 'news'; use another folder"
+    for name, was, asked in (("sentences", 4, 5), ("scope", 1, 2), ("seed", 3, 1)):
+        said = refused(write("bob", f"--{name}", str(asked)))
+        assert said == f"{here} were drawn with --{name} {was}, not {asked}; use another folder"
+    assert not list(folder.glob("bob*"))
+    succeeded(write("bob"))
+    succeeded(write("cy", *drawn))
+    sheets = {(folder / f"{name}.step1.tsv").read_text() for name in ("ann", "bob", "cy")}
+    assert len(sheets) == 1
+    # sheets that an earlier version began know only their places
+    (folder / "sample.json").write_text(json.dumps({key: sample[key] for key in ("scope", "places")}))
+    succeeded(write("dan", "--sentences", "9"))
+    assert (folder / "dan.step1.tsv").read_text() in sheets
 
 
 def test_compare(model: Path, data: Path, run: Run, tmp_path: Path) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tiny_models import PAIRS, SCOPE, tiny_model
+from torch import Tensor
 
+from dynctx.batches import Batch, Gatherer
+from dynctx.beam_search import Hypothesis
+from dynctx.corpus import Ints
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.context_use import (
@@ -154,6 +160,57 @@ def test_under_each_condition() -> None:
         *("condition", "bleu", "cxmi", "cxmi_per_token", "delta", "p_value", "delta_interval")
     }
     assert to_text(list(uses.values())).count("\n") == 4
+
+
+@pytest.mark.parametrize("name", ["random 1", "random subset", "random 1 or none", "file"])
+def test_draws_and_files_select_the_same_in_a_changed_store(name: str, tmp_path: Path) -> None:
+    """They go by the number of a sentence, which is another one there; so the table and the sentences agree."""
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    if name == "file":
+        lines = [f'{{"selected": [{1 + n % 3}]}}' for n in range(len(split))]
+        (tmp_path / "given.jsonl").write_text("\n".join(lines) + "\n")
+        name = f"fixed {tmp_path / 'given.jsonl'}"
+    selector = parse_selector(name, 5)
+    uses = {use.condition: use for use in context_use(split, selector)}
+    assert uses["true"].cxmi == pytest.approx(cxmi(split, selector).cxmi, rel=1e-4)
+    assert uses["true"].texts == split.translate(selector)
+    assert uses["other document"].cxmi != pytest.approx(uses["true"].cxmi, rel=1e-3)
+
+
+def test_a_learned_selector_chooses_among_what_is_there() -> None:
+    model = tiny_model("tdnmt", scorer=True)
+    split, asked = Split(model, PAIRS), []
+    judged = model.choose("probability-first")
+
+    class Spy:
+        name = "spy"
+
+        def select(self, batch: Batch, draw: int = 0) -> Tensor:
+            asked.append(batch.origin)
+            return judged.select(batch, draw)
+
+    context_use(split, Spy())
+    assert len({id(gatherer) for gatherer in asked}) == 3 and split.gatherer not in asked
+
+
+def test_what_a_wrong_context_loses_is_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perfect with the true context, cut short with any other: every difference is a loss."""
+    line = "the cat sat on the mat"
+    pairs = [(Document(name, ("a dog", "a cat") * 3), Document(name, (line,) * 6)) for name in ("one", "two")]
+    split = Split(tiny_model("tdnmt"), pairs)
+    calls: list[int] = []
+
+    def scripted(model: object, gatherer: Gatherer, numbers: Ints, *rest: object) -> list[Hypothesis]:
+        calls.append(len(numbers))
+        ids = [gatherer.store.target_ids(number)[:-1] for number in numbers.tolist()]
+        return [Hypothesis(found if len(calls) == 1 else found[: len(found) - 2], 0.0) for found in ids]
+
+    monkeypatch.setattr("dynctx.evaluation.context_use.translate", scripted)
+    true, *others = context_use(split, parse_selector("full", 1))
+    assert true.bleu == pytest.approx(100)
+    for use in others:
+        assert use.against_true is not None and 0 < use.bleu < 100
+        assert use.against_true.delta == pytest.approx(use.bleu - 100) and max(use.against_true.delta_interval) < 0
 
 
 def test_some_sentences_in_other_context() -> None:

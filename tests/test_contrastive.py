@@ -119,7 +119,8 @@ def test_remarks_on_files_without_context_and_double_truths() -> None:
     twice = Item((), "x", EMPTY, ("a", "a"), 0, None, "bare")
     lines = remarks([Result(bare, (-1.0, -2.0), ()), Result(twice, (-1.0, -1.0), ())], Reads(False, False))
     assert lines == [
-        "bare: in 1 items the true candidate stands twice, a tie for every model",
+        "bare: in 1 items the true candidate stands twice, so no model can have them right; "
+        "they are ties, save where a third candidate is likelier",
         "bare: the file holds no context, so every model is scored without",
     ]
 
@@ -165,6 +166,39 @@ def test_what_is_the_same_is_laid_out_once() -> None:
     assert laid.last.tolist() == [2, 5, 8, 9, 10]
 
 
+def test_what_a_model_does_not_read_is_not_told_apart() -> None:
+    """The pair differs in its target context, and in its source context only where nobody selects."""
+    texts = ("on the mat", "in the park")
+    first = Item(("the cat sat", "a dog ran"), "it rains", (texts,) * 2, ("today", "again"), 0, 1, "p")
+    other = dataclasses.replace(first, target_contexts=(("a house", "again"),) * 2, candidates=("again", "today"))
+    assert lay_out(tiny_model("concat"), [first, other]).document == [[0, 1], [1, 0]]
+    assert lay_out(tiny_model("cadec"), [first, other]).document == [[0, 1], [2, 3]]
+    far = dataclasses.replace(other, source_context=("we saw", "a dog ran"))
+    assert lay_out(tiny_model("concat"), [first, far]).document == [[0, 1], [2, 3]]
+    assert lay_out(tiny_model("sentence"), [first, far]).document == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(("selector", "scored"), [("none", 2), ("previous 1", 2), ("full", 4)])
+def test_equal_inputs_are_scored_once(selector: str, scored: int) -> None:
+    """The source contexts differ two sentences back: scored as one where that sentence is not selected."""
+    first = ITEMS[0]
+    far = dataclasses.replace(first, source_context=("we saw", CONTEXT[1]))
+    counted: list[int] = []
+    results = decide(tiny_model("concat"), [first, far], parse_selector(selector, 1), counted.append)
+    assert sum(counted) == scored
+    assert (results[0].scores == results[1].scores) == (scored == 2)
+
+
+def test_items_that_look_the_same_share_a_random_draw() -> None:
+    """Else a draw could tell them apart, and an accuracy could lie above its ceiling."""
+    turned = [dataclasses.replace(ITEMS[0], source=f"it rains {k}") for k in range(8)]
+    both = [dataclasses.replace(i, candidates=c) for i in turned for c in (("today", "again"), ("again", "today"))]
+    results = decide(tiny_model("concat"), both, parse_selector("random 1", 1))
+    assert {found.selected for found in results} == {(1,), (2,)}
+    for one, two in zip(results[::2], results[1::2]):
+        assert one.selected == two.selected and one.scores == two.scores[::-1]
+
+
 def test_candidates_share_the_selection_of_their_item() -> None:
     """Even a random one: else a difference of contexts would decide."""
     many = [dataclasses.replace(ITEMS[0], candidates=("today", "again"), source=f"it rains {k}") for k in range(8)]
@@ -201,6 +235,20 @@ def test_selection_accuracy_by_hand() -> None:
     assert figures["random, as many as selected"] == pytest.approx((3, third * third, third, 1.0))
     text = selection_text(list(rows.values()))
     assert "  previous 1                       3   66.7      66.7       1.00" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("previous 1", ["all", "random 1", "random, as many as selected"]),
+        ("full", ["previous 1", "random 1", "random, as many as selected"]),
+        ("random 1", ["previous 1", "all", "random, as many as selected"]),
+        ("previous 2", ["previous 1", "all", "random 1", "random, as many as selected"]),
+    ],
+)
+def test_a_rule_does_not_stand_beside_itself(name: str, left: list[str]) -> None:
+    rows = selection_accuracy([result((-1.0, -2.0), (1,), distance=1)], 3, name)
+    assert [row.selector for row in rows] == [name, *left]
 
 
 def test_selection_accuracy_of_a_scope_that_is_too_small() -> None:

@@ -163,6 +163,7 @@ def test_the_page_says_what_there_is_to_say() -> None:
     assert f"{share:.1f} % of the sentences got no context" in text
     changed = sum(a != b for a, b in zip(found.own.texts, found.none.texts))
     assert f"Against no context {changed:,} translations changed" in text
+    assert found.oracle is not None
     assert f"The empty one was best for {100 * found.oracle.empty_best:.1f} %" in text
     assert "prefers-color-scheme: dark" in page()
     for figure in ("sizes", "reaches", "distances", "positions", "reward-bleu", "oracle", "cost"):
@@ -190,6 +191,24 @@ def test_a_rule_and_a_model_without_context() -> None:
     assert "this selector gives no probabilities" in rule
     blind = " ".join("".join(read(page("sentence", "none")).text).split())
     assert "This model reads no context" in blind and "The oracle" not in blind
+
+
+def test_a_scope_of_whole_documents_has_no_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 ** 1000 subsets cannot be tried: the page says so, and has all the rest in figures that can be read."""
+    model = tiny_model("san", scope=1000)
+    words = ("a dog", "the cat", "we saw", "it rains")
+    split = Split(model, [*TAGS, (Document("long", words * 8), Document("long", words * 8))])
+    monkeypatch.setattr(report.oracle, "value_of_subsets", lambda *given: pytest.fail("tried"))
+    found = report.gather(split, model.choose("full"), model.config.decoding, split.scorable)
+    assert found.oracle is None
+    figures = report_figures.draw_all(found)
+    assert [figure.name for figure in figures] == ["sizes", "reaches", "distances", "positions", "reward-bleu", "cost"]
+    text = " ".join("".join(read(report_page.page(found, figures, "m", "s")).text).split())
+    assert "Left out: a scope of 1,000 sentences has more subsets than can be tried; 10 sentences are the most." in text
+    # 31 candidates at most, three to a bar
+    assert report_figures.ranges(found) == [(n, min(n + 2, 31)) for n in range(1, 32, 3)]
+    assert report_figures.ranges(facts()) == [(1, 1), (2, 2), (3, 3)]
+    assert "28-30" in figures[0].inline and ">31<" in figures[0].inline
 
 
 @pytest.mark.filterwarnings("error")

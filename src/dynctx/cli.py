@@ -21,13 +21,22 @@ SECTIONS = {
     "Translating": ["translate", "serve", "info"],
     "Looking at context": ["select"],
     "Making models": ["prepare", "train", "label", "export"],
-    "Scoring": ["test", "evaluate", "compare", "contrast", "contrast-build", "report", "reproduce", "bench"],
+    "Scoring": ["test", "evaluate", "compare", "contrast", "contrast build", "report", "reproduce", "bench"],
     "Does context help": ["oracle", "context-use", "empty-context", "annotate"],
 }
 
 
 class Sections(TyperGroup):
     """Commands in sections, in the order of the table; those that it does not name come last."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """`contrast build` is one command of two words, unless `build` is a model; `contrast-build` always is."""
+        model = any(Path("build", *inside, "config.yaml").exists() for inside in ((), ("model",)))
+        if args[:2] == ["contrast", "build"] and not model:
+            args = ["contrast build", *args[2:]]
+        elif args[:1] == ["contrast-build"]:
+            args = ["contrast build", *args[1:]]
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         named = {name for names in SECTIONS.values() for name in names}

@@ -36,7 +36,10 @@ def contrast(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Is the right translation likelier than wrong ones? Accuracy by phenomenon and distance, and what was selected."""
+    """Is the right translation likelier than wrong ones? Accuracy by phenomenon and distance, and what was selected.
+
+    'dynctx contrast build' makes such a set from a corpus.
+    """
     import json
 
     from dynctx.commands_evaluation import contrast as run
@@ -45,7 +48,7 @@ def contrast(
     print(json.dumps(content, indent=1, ensure_ascii=False) if as_json else text)
 
 
-@app.command("contrast-build")
+@app.command("contrast build")  # two words: see `Sections` in `dynctx.cli`
 def contrast_build(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Chinese documents.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Their English translations.")],
@@ -135,9 +138,18 @@ def annotate_write(
     split: Annotated[str, typer.Argument(metavar="SPLIT", help="dev, or the name of a test set.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the sheets are.")],
     annotator: Annotated[str, typer.Option(help="Whose sheet; becomes part of its name.")],
-    sentences: Annotated[int, typer.Option(help="How many, drawn at random.")] = 500,
-    scope: Annotated[int, typer.Option(help="Sentences of context shown in step 3.")] = 6,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 1,
+    sentences: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="How many, drawn at random; default: as in the sheets there, or 500."),
+    ] = None,
+    scope: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Sentences of context shown in step 3; default: as in the sheets there, or 6."),
+    ] = None,
+    seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Of the draw; default: as in the sheets there, or 1."),
+    ] = None,
 ) -> None:
     """Write an annotator's next sheet: step 1, and each further one when the one before is filled in."""
     from dynctx.commands_evaluation import write_annotation_sheet

@@ -25,6 +25,7 @@ from dynctx.files import atomic_write
 from dynctx.model_folder import Model, find_model, load_model
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import read_held_out
+from dynctx.selection.strategies import FromFile
 
 
 def load(folder: Path, device: str) -> Model:
@@ -49,6 +50,10 @@ def contrast(
     items = read_sets(list(files))
     model = load(folder, device)
     chosen = selector_of(model, selector)
+    if isinstance(chosen, FromFile):
+        raise DynctxError(
+            "contrast: --selector 'fixed FILE' goes by the lines of a text, and contrastive sets have none"
+        )
     count = sum(len(item.candidates) for item in items)
     with bar(count) as advance, precision(model.device):
         results = contrastive.decide(model, items, chosen, advance)
@@ -190,12 +195,23 @@ def run_empty_context(
 
 
 def write_annotation_sheet(
-    data: Path, split: str, folder: Path, annotator: str, sentences: int, scope: int, seed: int
+    data: Path,
+    split: str,
+    folder: Path,
+    annotator: str,
+    sentences: int | None,
+    scope: int | None,
+    seed: int | None,
 ) -> str:
+    """None: as the sheets that are there already, or 500 sentences, a scope of 6 and seed 1."""
     pairs = read_held_out(data, split)
     sample = annotation.load_sample(folder)
-    if sample is None:
-        sample = annotation.draw(pairs, sentences, scope, seed)
+    if sample is not None:
+        sample.check(folder, split, pairs, sentences, scope, seed)
+    else:
+        given = ((sentences, 500), (scope, 6), (seed, 1))
+        count, before, start = (usual if value is None else value for value, usual in given)
+        sample = annotation.draw(pairs, count, before, start, split)
         sample.save(folder)
     path, step = annotation.write_next(folder, annotator, pairs, sample)
     if step == 4:

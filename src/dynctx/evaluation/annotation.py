@@ -7,14 +7,15 @@
 A sentence is "empty" where the answers are yes and no. Each step is a table of tab-separated columns with an empty last
 column to fill in. A step's sheet is written once the one before is filled, so that nobody sees the reference or the
 context too early; rows are in random order, so that no row is context of the next. Both annotators get the same
-sentences: `sample.json` remembers them.
+sentences: `sample.json` remembers them, and what they were drawn from.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,40 @@ class Sample:
 
     places: list[tuple[str, int]]
     scope: int
+    # what it was drawn from: the name of the split, a digest of its text, how many were asked for, the seed; a file
+    # of an earlier version does not say
+    split: str | None = None
+    text: str | None = None
+    sentences: int | None = None
+    seed: int | None = None
 
     def save(self, folder: Path) -> None:
         with atomic_write(folder / SAMPLE) as file:
-            json.dump({"scope": self.scope, "places": self.places}, file, ensure_ascii=False, indent=1)
+            json.dump(asdict(self), file, ensure_ascii=False, indent=1)
+
+    def check(
+        self, folder: Path, split: str, pairs: Pairs, sentences: int | None, scope: int | None, seed: int | None
+    ) -> None:
+        """Refuse to write sheets of anything else than this sample; None: not asked for."""
+        where = at(folder / SAMPLE)
+        if self.split not in (None, split):
+            raise DynctxError(f"{where}: the sheets here are of {self.split!r}, not of {split!r}; use another folder")
+        if self.text not in (None, digest(pairs)):
+            raise DynctxError(f"{where}: the sheets here are of another text named {split!r}; use another folder")
+        for name, wanted, drawn in (
+            ("sentences", sentences, self.sentences),
+            ("scope", scope, self.scope),
+            ("seed", seed, self.seed),
+        ):
+            if wanted is not None and drawn not in (None, wanted):
+                raise DynctxError(
+                    f"{where}: the sheets here were drawn with --{name} {drawn}, not {wanted}; use another folder"
+                )
+
+
+def digest(pairs: Pairs) -> str:
+    content = [(source.id, source.sentences, target.sentences) for source, target in pairs]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def load_sample(folder: Path) -> Sample | None:
@@ -49,12 +80,13 @@ def load_sample(folder: Path) -> Sample | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Sample([(str(document), int(number)) for document, number in content["places"]], int(content["scope"]))
-    except (ValueError, TypeError, KeyError):
+        places = [(str(document), int(number)) for document, number in content.pop("places")]
+        return Sample(places, int(content.pop("scope")), **content)
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise DynctxError(f"{at(path)}: damaged; remove it and the sheets to begin anew") from None
 
 
-def draw(pairs: Pairs, count: int, scope: int, seed: int) -> Sample:
+def draw(pairs: Pairs, count: int, scope: int, seed: int, split: str | None = None) -> Sample:
     """`count` sentences that have all `scope` sentences before them, in random order."""
     if count < 1 or scope < 1:
         raise DynctxError(f"{count} sentences with {scope} of context: both must be at least 1")
@@ -67,7 +99,7 @@ def draw(pairs: Pairs, count: int, scope: int, seed: int) -> Sample:
     if not places:
         raise DynctxError(f"no document has a sentence with {scope} before it")
     drawn = np.random.default_rng(seed).permutation(len(places))[:count]
-    return Sample([places[i] for i in drawn], scope)
+    return Sample([places[i] for i in drawn], scope, split, digest(pairs), count, seed)
 
 
 def write_next(folder: Path, annotator: str, pairs: Pairs, sample: Sample) -> tuple[Path, int]:

@@ -3,7 +3,8 @@
 CXMI (Fernandes et al. 2021) is the mean over sentences of log p(y | x, context) - log p(y | x), in nats; for one
 sentence that difference is its P-CXMI. For BLEU, every sentence is given another context of the same length: sentences
 of its own document that stand elsewhere, or a piece of another document. The texts are put into a changed store, so
-every translator reads them as it reads anything else, and a learned selector chooses among what is there. A translator
+every translator reads them as it reads anything else, and a learned selector chooses among what is there; a rule, a
+draw or a file goes by the sentences of the split, so it selects the same distances under each condition. A translator
 with context on the target side finds the references of these sentences there, not translations of its own.
 """
 
@@ -14,8 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from dynctx.batches import Gatherer
+from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import translate
@@ -24,8 +27,8 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.significance import Comparison, paired_bootstrap
 from dynctx.evaluation.split import Split, selections
-from dynctx.selection.scoring import Floats, Scores, score
-from dynctx.selection.strategies import Previous, Selector
+from dynctx.selection.scoring import Bools, Floats, Scores, score
+from dynctx.selection.strategies import BLIND, FromFile, Previous, Selector
 
 Condition = Literal["true", "shuffled", "other document", "none"]
 CONDITIONS: tuple[Condition, ...] = ("true", "shuffled", "other document", "none")
@@ -106,6 +109,21 @@ def in_other_context(split: Split, sentences: Ints, condition: Condition, seed: 
     return found, found.starts[1:] - 1
 
 
+class Carried:
+    """A selection [sentences, scope] of a split's sentences, for the numbers [sentences] they have in a changed store.
+
+    Random draws and files go by the number of a sentence: asked in the changed store itself, a draw would be another
+    one than in the split, and a file would not fit.
+    """
+
+    def __init__(self, selection: Bools, numbers: Ints, name: str) -> None:
+        self.selection, self.numbers, self.name = selection, numbers, name
+
+    def select(self, batch: Batch, draw: int = 0) -> Tensor:
+        rows = self.selection[np.searchsorted(self.numbers, batch.numbers)]
+        return torch.from_numpy(rows).to(batch.present.device) & batch.present
+
+
 def _elsewhere(rng: np.random.Generator, size: int, place: int, count: int) -> list[int]:
     """`count` places of a document in random order: not `place`, nor the `count` before it while others suffice."""
     others = np.array([i for i in range(size) if not place - count <= i <= place])
@@ -158,9 +176,12 @@ def context_use(
     model, settings = split.model, replace(decoding or split.model.config.decoding, sampling=False)
     uses: list[Use] = []
     true_score = None
+    known = split.select(selector) if isinstance(selector, (*BLIND, FromFile)) else None
     stores = {condition: changed_store(split, condition, seed) for condition in CONDITIONS}  # before any long work
     for condition, (gatherer, numbers) in stores.items():
-        chosen = Previous(0) if condition == "none" else selector
+        chosen = selector if known is None else Carried(known, numbers, selector.name)
+        if condition == "none":
+            chosen = Previous(0)
         found = translate(model.translator, gatherer, numbers[split.filled], settings, chosen, progress)
         texts = [""] * len(split)
         for sentence, text in zip(split.filled, model.target.decode([hypothesis.ids for hypothesis in found])):

@@ -49,7 +49,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates of all items as documents of a store. What is the same twice stands there once."""
+    """All candidates of all items as documents of a store. What the model cannot tell apart stands there once."""
 
     gatherer: Gatherer
     last: Ints  # [documents] the sentence of each document that is scored
@@ -57,6 +57,9 @@ class Candidates:
 
 
 def lay_out(model: Model, items: Sequence[Item]) -> Candidates:
+    """Scored twice, in other batches, what is the same to the model could differ by rounding: a tie would be decided
+    by chance, and an accuracy could lie above its ceiling."""
+    translator = model.translator
     source, target = _encoded(model, items)
     numbers: dict[Any, int] = {}
     documents: list[list[tuple[list[int], list[int]]]] = []
@@ -64,14 +67,15 @@ def lay_out(model: Model, items: Sequence[Item]) -> Candidates:
     for item in items:
         places.append([])
         for context, candidate in zip(item.target_contexts, item.candidates):
-            key = (item.source_context, item.source, context, candidate)
+            read = (item.source_context, context if translator.reads_targets else None) if translator.scope else None
+            key = (item.source, candidate, read)
             if key not in numbers:
                 numbers[key] = len(documents)
                 before = [(source[s], target[t]) for s, t in zip(item.source_context, context)]
                 documents.append([*before, (source[item.source], target[candidate])])
             places[-1].append(numbers[key])
     store = TokenStore.from_ids(documents)
-    return Candidates(Gatherer(store, model.translator.scope, model.device), store.documents[1:] - 1, places)
+    return Candidates(Gatherer(store, translator.scope, model.device), store.documents[1:] - 1, places)
 
 
 def _encoded(model: Model, items: Sequence[Item]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
@@ -94,21 +98,37 @@ def decide(
 ) -> list[Result]:
     """Score every candidate with its context; the candidates of an item share one selection."""
     laid = lay_out(model, items)
-    firsts = np.array([documents[0] for documents in laid.document])
+    # the first that was laid out, not that of the first candidate: so items that look the same share a random draw
+    firsts = np.array([min(documents) for documents in laid.document])
     chosen = selections(laid.gatherer, laid.last[firsts], selector)  # [items, scope]
-    # a document is scored under the selection of the item it belongs to; the same one may belong to several
-    wanted: dict[tuple[int, bytes], int] = {}
+    # a document is scored under the selection of the item it belongs to; the same one may belong to several, and
+    # those that differ only in what is not selected are the same to the model
+    wanted: dict[Any, int] = {}
+    sentences: list[int] = []
     rows: list[Bools] = []
-    places = []
-    for documents, selection in zip(laid.document, chosen):
-        places.append([wanted.setdefault((d, selection.tobytes()), len(wanted)) for d in documents])
-        rows += [selection] * (len(wanted) - len(rows))
-    sentences = laid.last[np.array([document for document, _ in wanted])]
-    scores = score(model.translator, laid.gatherer, sentences, np.array(rows), progress=progress).log_probability
+    places: list[list[int]] = []
+    for item, documents, selection in zip(items, laid.document, chosen):
+        places.append([])
+        for place, document in enumerate(documents):
+            key = (item.source, item.candidates[place], _selected(model, item, place, selection))
+            if key not in wanted:
+                wanted[key] = len(rows)
+                sentences.append(int(laid.last[document]))
+                rows.append(selection)
+            places[-1].append(wanted[key])
+    given = np.array(rows)
+    scores = score(model.translator, laid.gatherer, np.array(sentences), given, progress=progress).log_probability
     return [
         Result(item, tuple(float(scores[k]) for k in where), tuple((np.flatnonzero(selection) + 1).tolist()))
         for item, where, selection in zip(items, places, chosen)
     ]
+
+
+def _selected(model: Model, item: Item, place: int, selection: Bools) -> tuple[Any, ...]:
+    """The context that the model reads with a candidate: distances, and the sentences there."""
+    distances = (np.flatnonzero(selection) + 1).tolist()
+    context = item.target_contexts[place] if model.translator.reads_targets else None
+    return tuple((d, item.source_context[-d], context[-d] if context else None) for d in distances)
 
 
 @dataclass(frozen=True)
@@ -178,7 +198,7 @@ def ceiling(items: Sequence[Item], source_context: bool, target_context: bool) -
 
     Items which look the same to it and have the same candidates get the same answer, which is true for some of them
     only. Of deixis, each sentence comes twice with one source: whoever reads the source alone has half of them. And an
-    item whose true candidate stands there twice is a tie for everybody.
+    item whose true candidate stands there twice nobody has right: one of the two is never likelier than the other.
     """
     truths: dict[Any, Counter[str]] = defaultdict(Counter)
     for item in items:
@@ -236,7 +256,10 @@ def remarks(results: Sequence[Result], reads: Reads) -> list[str]:
         best, twice = ceiling(items, source, target), sum(map(undecidable, items))
         chance = float(np.mean([1 / len(item.candidates) for item in items]))
         if twice:
-            found.append(f"{phenomenon}: in {twice} items the true candidate stands twice, a tie for every model")
+            found.append(
+                f"{phenomenon}: in {twice} items the true candidate stands twice, so no model can have them right; "
+                "they are ties, save where a third candidate is likelier"
+            )
         if best < 1 - twice / len(items):
             line = f"{phenomenon}: here the model reads {what} context, and items that look the same to it differ in "
             line += f"their truth, so it cannot have more than {100 * best:.1f} %"

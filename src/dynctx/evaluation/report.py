@@ -47,7 +47,7 @@ class Facts:
     none: Run
     full: Run
     told: Information
-    oracle: oracle.OracleReport
+    oracle: oracle.OracleReport | None  # None: the scope is too large to try all subsets
     device: str
     beam: int
 
@@ -86,8 +86,9 @@ def gather(
     oracle_sentences: Ints,
     progress: Callable[[int], None] | None = None,
 ) -> Facts:
-    """Select, translate three times, score the references and try the oracle."""
+    """Select, translate three times, score the references and try the oracle, where all subsets can be tried."""
     model = split.model
+    countable = split.gatherer.scope <= oracle.LARGEST_SCOPE
     probabilities, selection = _probabilities(split, selector), split.select(selector)
     few = Document("", tuple(split.sources[: decoding.batch_sentences]))
     translate_documents(model, [few], decoding, selector)  # the first batch is always slow
@@ -100,7 +101,10 @@ def gather(
         runs[name] = _run(split, chosen.name, texts, given, len(split.filled) / max(seconds, 1e-9))
     with_context = split.score(selection)
     without = split.score(np.zeros_like(selection))
-    values = oracle.value_of_subsets(split, oracle_sentences, "reward")
+    best = None
+    if countable:
+        values = oracle.value_of_subsets(split, oracle_sentences, "reward")
+        best = oracle.report(split, values, Given(selection, selector.name))
     return Facts(
         split,
         selector.name,
@@ -110,7 +114,7 @@ def gather(
         runs[NONE],
         runs[FULL],
         information(with_context, without),
-        oracle.report(split, values, Given(selection, selector.name)),
+        best,
         torch.cuda.get_device_name() if model.device.type == "cuda" else "CPU",
         decoding.beam,
     )

@@ -18,6 +18,7 @@ from matplotlib.ticker import PercentFormatter
 from dynctx.evaluation.report import Facts, rank_correlation
 
 INK = "#1f2328"  # text and axes of the files; on the page they take the page's colour
+BARS = 12  # at most, in one figure
 COLOURS = ("#3b82c4", "#e07b39", "#4d9e63", "#b65f9f", "#8a6fd1", "#c2a02f", "#7f8790")
 SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
@@ -55,8 +56,9 @@ def draw_all(facts: Facts) -> list[Drawn]:
             ("distances", "How often each distance was selected", distances),
             ("positions", "By the place of the sentence in its document", positions),
             ("reward-bleu", "Change of reward against change of BLEU, from no context", reward_and_bleu),
-            ("oracle", "What the best possible selection would gain", oracle_ways),
         ]
+    if scope and facts.oracle is not None:
+        figures.append(("oracle", "What the best possible selection would gain", oracle_ways))
     figures.append(("cost", "Speed", cost))
     return [draw(name, title, function, facts) for name, title, function in figures]
 
@@ -101,25 +103,46 @@ def histogram(values: Any, most: int) -> Any:
     return np.bincount(values, minlength=most + 1) / max(1, len(values))
 
 
+def ranges(facts: Facts) -> list[tuple[int, int]]:
+    """Distances, first and last, that share a bar or a line: each has its own in a small scope.
+
+    A scope of whole documents would be hundreds of bars that nobody can read: there they are those that occur, in
+    at most BARS ranges of one width.
+    """
+    most = facts.split.gatherer.scope
+    if most <= BARS:
+        return [(n, n) for n in range(1, most + 1)]
+    most = max(1, int(facts.candidates.max(initial=0)))
+    width = -(-most // BARS)
+    return [(first, min(first + width - 1, most)) for first in range(1, most + 1, width)]
+
+
+def named(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _histogram(axes: Any, facts: Facts, values: Any) -> None:
+    shares, parts = histogram(values, facts.split.gatherer.scope), [(0, 0), *ranges(facts)]
+    _shares(axes, [shares[a : b + 1].sum() for a, b in parts], [named(a, b) for a, b in parts])
+
+
 def sizes(axes: Any, facts: Facts) -> None:
-    scope = facts.split.gatherer.scope
-    _shares(axes, histogram(facts.sizes, scope), [str(n) for n in range(scope + 1)])
+    _histogram(axes, facts, facts.sizes)
     axes.set_xlabel("context sentences selected (0: none needed)")
 
 
 def reaches(axes: Any, facts: Facts) -> None:
-    scope = facts.split.gatherer.scope
-    _shares(axes, histogram(facts.reaches, scope), [str(n) for n in range(scope + 1)])
+    _histogram(axes, facts, facts.reaches)
     axes.set_xlabel("greatest distance in sentences (0: none selected)")
 
 
 def distances(axes: Any, facts: Facts) -> None:
-    scope = facts.split.gatherer.scope
-    chosen, candidates = facts.selection[facts.filled], facts.candidates
-    shares = [
-        float(chosen[candidates > place, place].mean()) if (candidates > place).any() else 0.0 for place in range(scope)
-    ]
-    _shares(axes, shares, [str(place + 1) for place in range(scope)])
+    chosen, parts = facts.selection[facts.filled], ranges(facts)
+    shares = []
+    for first, last in parts:
+        there = facts.candidates[:, None] >= np.arange(first, last + 1)
+        shares.append(float(chosen[:, first - 1 : last][there].mean()) if there.any() else 0.0)
+    _shares(axes, shares, [named(a, b) for a, b in parts])
     axes.set_ylabel("share of sentences that have it")
     axes.set_xlabel("distance: 1 is the sentence just before")
 
@@ -133,15 +156,18 @@ def positions(axes: Any, facts: Facts, bins: int = 12) -> None:
     probable = facts.probabilities is not None
     table = facts.probabilities[facts.filled] if facts.probabilities is not None else facts.selection[facts.filled]
     highest = 0.0
-    for place in range(table.shape[1]):
-        there = facts.candidates > place if place < scope else np.ones(len(places), bool)
-        groups = [(group == g) & there for g in np.unique(group)]
+    lines = [(f"{named(a, b)} before", np.arange(a, b + 1)) for a, b in ranges(facts)]
+    if probable:
+        lines.append(("none needed", np.array([scope + 1])))
+    for number, (name, distances) in enumerate(lines, 1):
+        there = (facts.candidates[:, None] >= distances) | (distances > scope)  # the last column is there for all
         if not there.any():  # no document is as long as that
             continue
-        line = [float(table[members, place].mean()) if members.any() else np.nan for members in groups]
+        values = table[:, distances - 1]
+        groups = [(group == g)[:, None] & there for g in np.unique(group)]
+        line = [float(values[members].mean()) if members.any() else np.nan for members in groups]
         highest = max(highest, *(value for value in line if value == value))
-        name = "none needed" if place == scope else f"{place + 1} before"
-        axes.plot(middles, line, marker="o", markersize=3, label=name, color=COLOURS[(place + 1) % len(COLOURS)])
+        axes.plot(middles, line, marker="o", markersize=3, label=name, color=COLOURS[number % len(COLOURS)])
     axes.set_ylim(0, 1.3 * highest or 1)
     axes.set_xlabel("place of the sentence in its document")
     axes.set_ylabel("mean probability" if probable else "share selected")
@@ -170,6 +196,7 @@ def changes(facts: Facts) -> tuple[Any, Any]:
 
 
 def oracle_ways(axes: Any, facts: Facts) -> None:
+    assert facts.oracle is not None
     ways = facts.oracle.ways
     colours = [COLOURS[1] if way.name.startswith("oracle") else COLOURS[0] for way in ways]
     bars = axes.barh([way.name for way in ways], [way.value for way in ways], color=colours)

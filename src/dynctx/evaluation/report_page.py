@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from dynctx.evaluation.oracle import LARGEST_SCOPE
 from dynctx.evaluation.report import Facts, Run
 from dynctx.evaluation.report_figures import Drawn
 
@@ -70,7 +71,7 @@ def page(facts: Facts, figures: Sequence[Drawn], model: str, split: str, example
             "the lower left.</p>",
             _figure(drawn["reward-bleu"]),
             "<h2>The oracle</h2>" + _oracle(facts),
-            _figure(drawn["oracle"]),
+            _figure(drawn["oracle"]) if facts.oracle is not None else "",
         ]
     parts += ["<h2>Cost</h2>" + _cost(facts), _figure(drawn["cost"]), "<h2>How this was made</h2>" + _made(facts)]
     body = "\n".join(parts)
@@ -195,6 +196,11 @@ def _example(facts: Facts, other: Run, sentence: int, gain: float) -> str:
 
 def _oracle(facts: Facts) -> str:
     found = facts.oracle
+    if found is None:
+        return (
+            f"<p>Left out: a scope of {facts.split.gatherer.scope:,} sentences has more subsets than can be tried; "
+            f"{LARGEST_SCOPE} sentences are the most.</p>"
+        )
     rows = [["selection", "mean reward", "the oracle gains", "sentences selected"]]
     rows += [[w.name, f"{w.value:.4f}", f"{w.gain:+.4f}", f"{w.size:.2f}"] for w in found.ways]
     return (

@@ -15,6 +15,8 @@ import numpy as np
 
 from dynctx.evaluation.contrastive import Result, by
 
+RULES = ("previous 1", "all", "random 1", "random, as many as selected")
+
 
 @dataclass(frozen=True)
 class Selected:
@@ -32,12 +34,14 @@ class Selected:
 
 
 def selection_accuracy(results: Sequence[Result], scope: int, name: str) -> list[Selected]:
-    """The selections of `results`, made by the selector `name`, beside those of the rules."""
+    """The selections of `results`, made by the selector `name`, beside those of the rules that it is not itself."""
     marked = [result for result in results if result.item.distance]
     rows = []
     for phenomenon, members in by(marked, lambda result: result.item.phenomenon).items():
         found = [_mean(phenomenon, name, [_of(result) for result in members])]
-        for rule in ("previous 1", "all", "random 1", "random, as many as selected"):
+        for rule in RULES:
+            if rule == ("all" if name == "full" else name):
+                continue
             found.append(_mean(phenomenon, rule, [_expected(rule, result, scope) for result in members]))
         rows += found
     return rows
