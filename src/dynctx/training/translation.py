@@ -86,6 +86,7 @@ class TranslationRecipe:
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
             *([f"documents kept from translators: {reserve:.0%} of the sentences"] if reserve else []),
             f"context: {self.selector.name}" + (f", scope {self.translator.scope}" if self.translator.scope else ""),
+            f"context in validation: {self.dev.selector.name}",
             *self.copied,
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
         ]
