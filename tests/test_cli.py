@@ -16,11 +16,13 @@ from tiny_runs import Ended, Run, refused, train_here, write_config, write_corpu
 
 import dynctx
 from dynctx import bench, cli, commands_info
-from dynctx.config import load_config
+from dynctx.config import Config, apply_overrides, load_config
+from dynctx.plain_data import to_yaml
 
 pytest_plugins = ("tiny_fixtures", "command_line")
 
 TWO = "the cat sees the dog\n\nthe dog sees\nbig red house\n"  # two documents
+BASE = 52_330_496  # parameters of Transformer base with one matrix of 16,000 words
 
 
 # the command itself
@@ -238,6 +240,54 @@ def test_info_of_a_config(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     assert refused(run("info", tmp_path / "none")) == f"{tmp_path / 'none'}: no such model folder or config"
     (tmp_path / "empty").mkdir()
     assert "no model here" in refused(run("info", tmp_path / "empty"))
+
+
+def described(config: Path, *overrides: str) -> dict[str, Any]:
+    config.write_text(to_yaml(apply_overrides(Config(), overrides)), encoding="utf-8")
+    return commands_info.describe(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "new", "frozen"),
+    [
+        ("sentence", 0, 0, 0),
+        ("concat", 2, 0, 0),
+        ("tdnmt", 2, 22_063_616, BASE),
+        ("han", 3, 9_461_760, 0),
+        ("san", 6, 4_198_912, 18_914_304 + 16_000 * 512),  # the copy of embedding and encoder
+        ("cadec", 3, 34_729_984 + 16_000 * 512, BASE),
+    ],
+)
+def test_info_tells_what_is_new_and_what_would_be_frozen(
+    kind: str, scope: int, new: int, frozen: int, tmp_path: Path
+) -> None:
+    sizes = [f"model.kind={kind}", f"model.scope={scope}", f"data.folder={tmp_path}"]
+    info = described(tmp_path / "c.yaml", *sizes, "training.init=a sentence model")
+    copy = frozen if kind == "san" else 0
+    total = {"trainable": BASE + new + copy - frozen, "frozen": frozen}
+    assert (info["new_parameters"], info["parameters"]["total"]) == (new, total)
+    line = f"  new beside the sentence model: {new:,}"
+    assert [said for said in commands_info.in_detail(info) if "new" in said] == ([line] if new else [])
+    free = described(tmp_path / "c.yaml", *sizes, "training.init=a sentence model", "training.freeze=nothing")
+    assert (free["new_parameters"], free["parameters"]["total"]["frozen"]) == (new, copy)
+
+
+@pytest.mark.parametrize(
+    ("settings", "learning"),
+    [
+        (["training.stage=scorer"], {"scorer"}),
+        (["training.stage=reinforce", "reinforce.scorer_only=true"], {"scorer"}),
+        (["training.stage=reinforce", "training.freeze=base"], {"scorer", "context_encoder", "encoder_context"}),
+        (["scorer.enabled=true"], {"context_encoder", "encoder_context"}),
+        (["training.stage=reinforce"], {"scorer", "context_encoder", "encoder_context", "encoder", "target_embedding"}),
+    ],
+)
+def test_info_knows_what_each_stage_trains(settings: list[str], learning: set[str], tmp_path: Path) -> None:
+    sizes = ["model.kind=tdnmt", "training.init=a model", f"data.folder={tmp_path}"]
+    parts = described(tmp_path / "c.yaml", *sizes, *settings)["parameters"]
+    some = ("scorer", "context_encoder", "encoder_context", "encoder", "target_embedding")
+    assert {name for name in some if parts[name]["trainable"]} == learning
+    assert all(not parts[name]["trainable"] or not parts[name]["frozen"] for name in some)
 
 
 def test_bench(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

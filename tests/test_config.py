@@ -14,6 +14,7 @@ from dynctx.config import Config, ParallelFiles, load_config, parse_config
 from dynctx.documents import TextFile
 from dynctx.errors import DynctxError
 from dynctx.plain_data import convert, read_yaml, to_dict
+from dynctx.training.loop import learning_rate
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 PAIR = {"source": "a.en", "target": "a.de"}
@@ -260,6 +261,21 @@ def test_the_manual_names_every_choice() -> None:
     for name, values in choices:
         about = [line for line in lines if line.strip().startswith(f"{name}:")]
         assert any(all(str(value) in line for value in values) for line in about), name
+
+
+@pytest.mark.parametrize(("kind", "scale", "warmup"), [("tdnmt", 0.1, 4000), ("han", 2, 8000), ("cadec", 1, 16000)])
+def test_the_rates_of_the_papers(kind: str, scale: float, warmup: int) -> None:
+    """scale d^-0.5 min(t warmup^-1.5, t^-0.5), as their authors have it in stage 2."""
+    config = load_config(CONFIGS / "ted_zh-en" / f"{kind}.yaml")
+    for update in (1, warmup, 4 * warmup):
+        expected = scale * config.model.width**-0.5 * min(update * warmup**-1.5, update**-0.5)
+        assert learning_rate(config.training.schedule, update) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_rate_of_san() -> None:
+    config = load_config(CONFIGS / "ted_zh-en" / "san.yaml")
+    assert [learning_rate(config.training.schedule, update) for update in (1, 7000)] == [1e-4, 1e-4]
+    assert (config.model.dropout, config.model.attention_dropout, config.training.patience) == (0.2, 0.2, 10)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONFIGS)))

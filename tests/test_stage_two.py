@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tiny_runs import changed, last_checkpoint, log_of, train_here
+from torch import Tensor
 
+from dynctx.batches import Batch
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model
+from dynctx.selection.strategies import Previous
 from dynctx.training.translation import TranslationRecipe
 
 pytest_plugins = "tiny_fixtures"
@@ -48,6 +52,40 @@ def test_what_does_not_learn_stays_as_it_was(kind: str, tiny_config: Path, train
 
 def recipe(config: Path, output: Path, trained: Path, kind: str, *more: str) -> TranslationRecipe:
     return TranslationRecipe(changed(config, output, *stage_two(kind, trained, *more)), CPU)
+
+
+@pytest.mark.parametrize(
+    ("settings", "near"),
+    [
+        ([], 2),
+        (["training.validation.selector=previous 1"], 1),
+        (["decoding.selector=previous 1"], 1),
+        (["decoding.selector=previous 1", "training.validation.selector=none"], 0),
+    ],
+)
+def test_validation_reads_the_context_that_the_config_names(
+    settings: list[str], near: int, tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    """Search and loss on dev, whatever training selects itself; the start of the run tells it."""
+    made = recipe(tiny_config, tmp_path, trained, "tdnmt", "training.selector=full", *settings)
+    seen: list[dict[int, int]] = []
+    encode = made.translator.encode
+
+    def spy(batch: Batch, selection: Tensor, *rest: Any) -> Any:
+        assert not selection[:, near:].any()  # the nearest come first
+        seen.append(dict(zip(batch.sentences.tolist(), selection.sum(1).tolist())))
+        return encode(batch, selection, *rest)
+
+    made.translator.encode = spy  # type: ignore[assignment]
+    scores = made.validate()
+    # two documents of six sentences, whose first ones have no sentences before them
+    expected = {number: min(number % 6, near) for number in range(12)}
+    assert seen == [expected, expected]
+    assert f"context in validation: {('none', 'previous 1', 'full')[near]}" in made.describe()
+    del made.translator.encode
+    others = [Previous(n) for n in (0, 1, 2) if n != near]
+    for made.dev.selector in others:  # and the loss depends on it
+        assert abs(made.dev.loss(made.translator) - scores["loss"]) > 1e-6
 
 
 def test_neighbours_stay_together(tiny_config: Path, trained: Path, tmp_path: Path) -> None:

@@ -122,8 +122,9 @@ SELECTIONS = [
 
 def context_states(model: Tdnmt, ids: list[int]) -> Tensor:
     """[N, d] the context encoder over one sequence, positions from 0, no mask needed."""
-    x = model.source_embedding.weight[ids] * 4 + sinusoids(len(ids), 16).double()  # sqrt(16) = 4
-    x = x[None]
+    x = model.source_embedding.weight[ids][None] * 4  # sqrt(16) = 4
+    if model.config.tdnmt.context_layers:
+        x = x + sinusoids(len(ids), 16).double()
     for layer in model.context_encoder:
         x = layer(x, None)
     return model.context_norm(x)[0]
@@ -142,6 +143,21 @@ def test_the_context_is_one_sequence(norm: str, layers: int) -> None:
         found = states[row][owner[row] == row]
         assert found.shape == expected.shape, ids
         assert torch.allclose(found, expected, atol=1e-12, rtol=0), ids
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_without_layers_the_context_is_embeddings_alone(norm: str) -> None:
+    """Words in no order: each is its embedding times sqrt(16), and the logits are those of any other order."""
+    model = small_model(norm, context_layers=0)
+    model.source_embedding.weight[9:12] = torch.tensor([0.5, -1.0, 2.0]).double()[:, None]
+    states, owner, _ = model.encode_context(batch_of(3), chosen("100"))
+    found = states[0][owner[0] == 0]
+    assert found[:3].tolist() == [[2.0] * 16, [-4.0] * 16, [8.0] * 16]
+    assert torch.equal(found[3], 4 * model.source_embedding.weight[EOS])
+    turned = TokenStore.from_ids([[([11, 9, 10], [23]), ([12], [24, 25])]])
+    expected = logits(model, Gatherer(turned, 3).one_per_row(np.array([1])), chosen("100"))[0, :3]  # 24 25 </s>
+    assert torch.allclose(logits(model, batch_of(3), chosen("100"))[0, :3], expected, atol=1e-12, rtol=0)
 
 
 @torch.no_grad()

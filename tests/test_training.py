@@ -188,6 +188,22 @@ def test_the_start_report_counts_trainable_and_frozen(
     assert lines == [[name, f"{count:,}", "trainable", "0", "frozen"] for name, count in counts.items()]
 
 
+@pytest.mark.parametrize(
+    "schedule, said",
+    [
+        ("{peak: 7e-5, warmup: 4000}", "learning rate rising to 7e-05 over 4,000, then falling as 1/sqrt"),
+        ("{peak: 0.01, warmup: 0}", "learning rate 0.01, falling as 1/sqrt"),
+        ("{kind: constant, peak: 1e-4, warmup: 30}", "learning rate rising to 0.0001 over 30, then constant"),
+        ("{kind: constant, peak: 1e-4, warmup: 0}", "learning rate 0.0001, constant"),
+    ],
+)
+def test_the_start_report_tells_the_schedule(
+    schedule: str, said: str, tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_here(tiny_config, tmp_path, "training.updates=0", f"training.schedule={schedule}")
+    assert f"schedule: 0 updates, {said}" in capsys.readouterr().out.splitlines()
+
+
 def test_parameters_are_counted_by_part() -> None:
     module = nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 3, bias=False)})
     module["c"] = nn.Linear(3, 3)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dynctx.config import load_config
+from dynctx.config import ModelConfig, load_config
 from dynctx.errors import DynctxError
 from dynctx.languages import name_of
 from dynctx.model_folder import build_scorer, default_model, find_model, join, load_model
 from dynctx.plain_data import to_dict
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
+from dynctx.training.translation import freeze_for_stage
 from dynctx.translators import build_translator
 
 
@@ -36,8 +38,11 @@ def describe(place: Path) -> dict[str, Any]:
         except DynctxError:  # not prepared yet: the size that was asked for
             vocabulary = (config.data.vocabulary, config.data.vocabulary)
         with torch.device("meta"):
-            translator = build_translator(config.model, *vocabulary)
-            network = join(translator, build_scorer(config))
+            if config.training.stage != "translation":  # as in training: these stages are about the scorer
+                config.scorer.enabled = True
+            translator, scorer = build_translator(config.model, *vocabulary), build_scorer(config)
+            network = join(translator, scorer)
+        freeze_for_stage(translator, scorer, config)
     return {
         "kind": config.model.kind,
         "languages": [config.data.source_language, config.data.target_language],
@@ -46,6 +51,7 @@ def describe(place: Path) -> dict[str, Any]:
             name: {"trainable": trainable, "frozen": frozen}
             for name, (trainable, frozen) in count_parameters(network).items()
         },
+        "new_parameters": beyond_sentence_model(config.model, vocabulary),
         "bytes_on_disk": size,
         "model": to_dict(config.model),
         "data": [{"source": f.source.path, "target": f.target.path} for f in config.data.train],
@@ -60,6 +66,14 @@ def describe(place: Path) -> dict[str, Any]:
         "results": about.get("results", {}),
         "licence": about.get("licence"),
     }
+
+
+def beyond_sentence_model(config: ModelConfig, vocabulary: tuple[int, int]) -> int:
+    """Parameters of a translator that the sentence model of its size lacks; SAN's copy of that is nothing new."""
+    with torch.device("meta"):
+        models = [build_translator(kind, *vocabulary) for kind in (config, replace(config, kind="sentence"))]
+    own, base = (count_parameters(model)["total"][0] for model in models)
+    return own - base
 
 
 def show_info(place: Path | None, as_json: bool) -> None:
@@ -80,7 +94,7 @@ def for_users(info: dict[str, Any]) -> list[str]:
         "trained on": info["trained_on"] or ", ".join(files["source"] for files in info["data"]) or "not said",
         "scores": ", ".join(f"{name} {value}" for name, value in (info["results"] or info["scores"]).items()),
         "licence": info["licence"] or "not said",
-        "size": f"{info['parameters']['total']['trainable'] / 1e6:,.1f} million parameters",
+        "size": f"{sum(info['parameters']['total'].values()) / 1e6:,.1f} million parameters",
         "folder": info["folder"],
     }
     if info["bytes_on_disk"]:
@@ -110,6 +124,8 @@ def in_detail(info: dict[str, Any]) -> list[str]:
     ]
     for name, part in info["parameters"].items():
         lines.append(f"  {name:<24} {part['trainable']:>13,} trainable {part['frozen']:>13,} frozen")
+    if info["new_parameters"]:
+        lines.append(f"  new beside the sentence model: {info['new_parameters']:,}")
     lines += [f"data: {files['source']} | {files['target']}" for files in info["data"]]
     lines += [f"updates: {info['updates']:,}"] if info["updates"] is not None else []
     return lines + [f"  {name}: {value}" for name, value in info["scores"].items()]

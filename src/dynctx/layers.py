@@ -86,8 +86,12 @@ class Embedding(nn.Module):
     def look_up(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
         """The same without dropout."""
         self.reach(longest)
-        embedded = F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
+        embedded = self.scaled(ids)
         return embedded + F.embedding(position, self.positions).to(embedded.dtype)
+
+    def scaled(self, ids: Tensor) -> Tensor:
+        """Without positions, too."""
+        return F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
 
     def reach(self, longest: int) -> None:
         """Sinusoids have no last position: lengthen the table when a longer sentence comes."""

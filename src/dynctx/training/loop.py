@@ -26,7 +26,7 @@ from dynctx.model_folder import named, weights_of, write_down
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
-from dynctx.training.reporting import Reporter, check_finite
+from dynctx.training.reporting import Reporter, check_finite, in_words
 
 # What may change between two starts of a run: how long it lasts, how it is watched and where it lies, but nothing
 # that changes what is learned.
@@ -140,6 +140,7 @@ class Training:
         self.resume()
         for line in self.recipe.describe():
             self.report.say(line)
+        self.report.say(in_words(self.training))
         self.report.parameters(self.recipe.module)
         if self.fabric.world_size > self.training.update_batches:
             self.report.say(

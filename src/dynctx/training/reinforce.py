@@ -69,16 +69,6 @@ class ReinforceRecipe(TranslationRecipe):
         self.initial = copy.deepcopy(self.scorer).requires_grad_(False).to(device)
         self.initial_embedding = copy.deepcopy(self.translator.source_embedding).requires_grad_(False).to(device)
 
-    def freeze(self) -> None:
-        """Everything learns, the translator's frozen parts of stage 2 too, unless the config says otherwise."""
-        how = self.config.training.freeze
-        if self.config.reinforce.scorer_only:
-            self.translator.requires_grad_(False)
-        elif how == "base":
-            super().freeze()
-        assert self.scorer is not None
-        self.scorer.requires_grad_(True)
-
     def wanted(self, store: TokenStore) -> NDArray[np.bool_]:
         """The documents that the translator has not learned from, where there are such."""
         share, usable = self.config.training.reserve, np.asarray(store.usable)

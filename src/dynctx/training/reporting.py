@@ -166,6 +166,14 @@ def count_parameters(module: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (part[0], part[1]) for name, part in counts.items()}
 
 
+def in_words(training: TrainingConfig) -> str:
+    """How long a run is, and its learning rate."""
+    schedule = training.schedule
+    rate = f"rising to {schedule.peak:g} over {schedule.warmup:,}, then" if schedule.warmup else f"{schedule.peak:g},"
+    after = "constant" if schedule.kind == "constant" else "falling as 1/sqrt"
+    return f"schedule: {training.updates:,} updates, learning rate {rate} {after}"
+
+
 def figure(value: float) -> str:
     """BLEU to a thousandth; rewards and shares, which are below 1 and move little, to a ten-thousandth."""
     return f"{value:.4f}" if abs(value) < 1 else f"{value:.3f}"

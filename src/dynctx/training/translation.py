@@ -43,7 +43,7 @@ class TranslationRecipe:
         self.scorer = build_scorer(config)
         self.copied = start_from(translator, self.scorer, config.training.init, self.source, self.target, config)
         self.translator, self.module = translator, join(translator, self.scorer)
-        self.freeze()
+        freeze_for_stage(translator, self.scorer, config)
         self.selector = self.choose(config.training.selector)
         self.epoch = 0
         self.gatherer = Gatherer(TokenStore.open(folder / "train"), translator.scope, device, translator.lays_context)
@@ -60,12 +60,6 @@ class TranslationRecipe:
         self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
-
-    def freeze(self) -> None:
-        """A scorer beside a translator that learns from references is there to choose, not to learn."""
-        freeze(self.translator, self.config)
-        if self.scorer is not None:
-            self.scorer.requires_grad_(False)
 
     def choose(self, selector: str) -> Selector:
         probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
@@ -86,6 +80,7 @@ class TranslationRecipe:
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
             *([f"documents kept from translators: {reserve:.0%} of the sentences"] if reserve else []),
             f"context: {self.selector.name}" + (f", scope {self.translator.scope}" if self.translator.scope else ""),
+            f"context in validation: {self.dev.selector.name}",
             *self.copied,
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
         ]
@@ -193,6 +188,17 @@ def freeze(translator: SentNmt, config: Config) -> None:
     for name, parameter in translator.named_parameters():
         if name.split(".")[0] in frozen:
             parameter.requires_grad_(False)
+
+
+def freeze_for_stage(translator: SentNmt, scorer: Scorer | None, config: Config) -> None:
+    """Stop the gradient of all that does not learn in the config's stage."""
+    stage = config.training.stage
+    if stage == "scorer" or (stage == "reinforce" and config.reinforce.scorer_only):
+        translator.requires_grad_(False)
+    elif stage == "translation" or config.training.freeze == "base":  # rewards teach what is frozen in stage 2, too
+        freeze(translator, config)
+    if scorer is not None:  # beside a translator that learns from references it is there to choose
+        scorer.requires_grad_(stage != "translation")
 
 
 class DevSet:

@@ -161,7 +161,10 @@ class Tdnmt(SentNmt):
         last = (context.sentence >= 0) & (context.sentence != after)
         visible = (selected_tokens(context, selection) & ~ends) | last
         sentence = owners(context, visible)
-        x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])
+        if not self.context_encoder:  # as in the reference code: words alone, in no order
+            x = self.source_embedding.scaled(context.ids)
+        else:
+            x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])
         mask = additive(same_sentence(sentence, sentence), x)
         for layer in self.context_encoder:
             x = layer(x, mask)
