@@ -47,7 +47,8 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 
 
 def test_what_a_translator_needs_comes_first(run: Run) -> None:
-    shown = re.findall(r"^(?:  ([a-z-]+(?: [a-z]+)?)  .*|(\w.*):)$", run("--help").out.split("--help ")[1], re.MULTILINE)
+    listed = run("--help").out.split("--help ")[1]
+    shown = re.findall(r"^(?:  ([a-z-]+(?: [a-z]+)?)  .*|(\w.*):)$", listed, re.MULTILINE)
     assert shown[:7] == [
         ("", "Translating"),
         ("translate", ""),

@@ -180,6 +180,15 @@ def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path)
     assert reproduce(table, tmp_path / "table", 0)
 
 
+def test_what_is_translated_is_scored_before_anything_is_trained(tiny_config: Path, tmp_path: Path) -> None:
+    first, full, _ = TABLE["rows"]
+    table = write_table(tmp_path, tiny_config, rows=[first, {"name": "TDNMT labels", "run": "scorer"}, full])
+    assert reproduce(table, tmp_path / "table", 0, scoring=False, only=("SentNmt", "TDNMT full"))
+    assert not reproduce(table, tmp_path / "table", 1e-9)  # no time for what stands between them
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert {key: "scores" in row for key, row in rows.items()} == {"SentNmt / 1": True, "TDNMT full / 1": True}
+
+
 def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path) -> None:
     whole = train_here(tiny_config, tmp_path / "whole", *FEW)
     config = changed(tiny_config, tmp_path / "paused", *FEW)

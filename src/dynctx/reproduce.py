@@ -92,22 +92,21 @@ class Reproduction:
 
     def run(self) -> bool:
         """True when the whole table is there, or those of its rows that were asked for."""
-        seeds = sorted({seed for row in self.rows for seed in row.seeds or self.table.seeds})
+        wanted = [(row, seed) for row in self.rows for seed in row.seeds or self.table.seeds]
+        wanted.sort(key=lambda pair: pair[1])  # one seed after the other
         read_held_out(apply_overrides(load_config(self.table.config), self.table.settings).data.folder, self.table.test)
-        for seed in seeds:  # before anything is done or written
-            for row in self.rows:
-                if seed in (row.seeds or self.table.seeds):
-                    self.check_row(row, seed)
+        for row, seed in wanted:  # before anything is done or written
+            self.check_row(row, seed)
         try:
-            for seed in seeds:
-                for row in self.rows:
-                    if seed not in (row.seeds or self.table.seeds):
-                        continue
-                    if keyed(row.name, seed) not in self.results:
-                        self.ensure(row.run, seed)
-                        self.translate(row, seed)
-                    if self.scoring and "scores" not in self.results[keyed(row.name, seed)]:
-                        self.score(row, seed)
+            for row, seed in wanted:  # first what has been translated, here or elsewhere: that costs no training
+                there = keyed(row.name, seed) in self.results
+                if there and all(keyed(name, seed) in self.said for name in (row.name, *compared(row))):
+                    self.score(row, seed)
+            for row, seed in wanted:
+                if keyed(row.name, seed) not in self.results:
+                    self.ensure(row.run, seed)
+                    self.translate(row, seed)
+                self.score(row, seed)
         except OutOfTime:
             print("the time is up; the same command goes on from here", flush=True)
             return False
@@ -239,7 +238,10 @@ class Reproduction:
 
     def score(self, row: TableRow, seed: int) -> None:
         """Score a row's translations, and compare them with those of its control of the same seed."""
-        record, scores = self.results[keyed(row.name, seed)], self.scores(row.name, seed)
+        record = self.results[keyed(row.name, seed)]
+        if not self.scoring or "scores" in record:
+            return
+        scores = self.scores(row.name, seed)
         comparisons = {name: paired_bootstrap(scores[0], self.scores(name, seed)[0]) for name in compared(row)}
         record |= {
             "scores": {score.name: round(score.value, 2) for score in scores},
