@@ -143,7 +143,7 @@ def decoding(config: Config, device: torch.device, count: int, batch: int) -> No
 
     fixed: Selector = Previous(2)
     run(fixed), run(learned)
-    found = [(run(fixed), run(learned)) for _ in range(3)]
+    found = [(run(fixed), run(learned)) for _ in range(5)]
     without, within = (statistics.median(times) for times in zip(*found))
     say(
         what="beam 4 over dev, TDNMT scope 6",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.errors import DynctxError
-from dynctx.packing import fill_rows, pack_rows
+from dynctx.packing import fill_rows, pack_rows, rows_by_size
 from dynctx.planning import Plan, Shape, choose_shape, plan_epoch, updates
 from dynctx.subwords import BOS, EOS, PAD
 
@@ -258,6 +258,24 @@ def test_packed_rows_hold_everything_once(count: int) -> None:
     if count > 1000:
         in_order = int(fill_rows(lengths, widths)[0][-1]) + 1
         assert len(filled[0]) < 0.95 * in_order
+
+
+def test_the_largest_that_fits_comes_next() -> None:
+    """5 and 3 fill a row of 8, twice; what is left is 3 and three of 2, of which two fit beside it."""
+    assert rows_by_size(np.array([5, 2, 3, 3, 2, 5, 3, 2]), 8).tolist() == [0, 2, 0, 1, 2, 1, 2, 3]
+    assert rows_by_size(np.array([], np.int64), 8).tolist() == []
+    with pytest.raises(ValueError, match="longer than a row of 8"):
+        rows_by_size(np.array([9]), 8)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=300), st.integers(30, 100))
+def test_rows_by_size_hold_everything_once(lengths: list[int], width: int) -> None:
+    row = rows_by_size(np.array(lengths), width)
+    filled = np.bincount(row, weights=lengths)
+    assert (filled > 0).all() and (filled <= width).all()
+    for this, room in enumerate(width - filled):  # what would have fitted into an earlier row is in none
+        assert not ((row > this) & (np.array(lengths) <= room)).any()
 
 
 def test_a_sentence_wider_than_the_rows_is_refused() -> None:

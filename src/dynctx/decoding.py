@@ -26,6 +26,7 @@ from dynctx.translators.sentence import Cache, Memory, SentNmt
 
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
+JUDGED = 512  # sentences that a selector is asked about together: a GPU is busy with them, and soon has the first
 
 Later = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
 
@@ -133,7 +134,7 @@ class Translating:
 
     def choose(self) -> NDArray[np.bool_]:
         """What is selected for each sentence: known beforehand, nothing has to wait for it later."""
-        size = self.config.batch_sentences
+        size = min(self.config.batch_sentences, JUDGED)
         parts = [self.sentences[i : i + size] for i in range(0, len(self.sentences), size)]
         found = [self.selector.select(self.gatherer.bare(part)) for part in parts]
         return torch.cat(found).cpu().numpy() if found else np.zeros((0, self.gatherer.scope), np.bool_)

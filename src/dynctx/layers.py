@@ -75,7 +75,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         nn.init.normal_(self.weight, std=width**-0.5)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.scale = Dropout(dropout), width**0.5
         self.register_buffer("positions", sinusoids(256, width), persistent=False)
         self.outgrown: list[Tensor] = []  # tables that a recorded step may still read (dynctx.replay)
 
@@ -86,12 +86,12 @@ class Embedding(nn.Module):
     def look_up(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
         """The same without dropout."""
         self.reach(longest)
-        embedded = self.scaled(ids)
-        return embedded + F.embedding(position, self.positions).to(embedded.dtype)
+        where = F.embedding(position, self.positions).to(self.weight.dtype)
+        return torch.add(where, F.embedding(ids, self.weight), alpha=self.scale)
 
     def scaled(self, ids: Tensor) -> Tensor:
         """Without positions, too."""
-        return F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5
+        return F.embedding(ids, self.weight) * self.scale
 
     def reach(self, longest: int) -> None:
         """Sinusoids have no last position: lengthen the table when a longer sentence comes."""

@@ -6,6 +6,8 @@ into the same row.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -99,6 +101,41 @@ def _pack_windows(lengths: NDArray[np.float32], widths: NDArray[np.float32]) -> 
         current[~fits] += 1
     rows = row.max(1) + 1  # [n] of each window
     return (row + (np.cumsum(rows) - rows)[:, None]).reshape(-1)[:total]
+
+
+def rows_by_size(lengths: Ints, width: int) -> Ints:
+    """The row [m] of each of these things of one side [m]: the largest first, then always the largest that still fits.
+
+    No length is 0. There are few different ones, so few different rows: all that are alike are filled at once, which
+    makes this as fast as filling rows in order.
+    """
+    if (lengths > width).any():
+        raise ValueError(f"a sentence is longer than a row of {width}")
+    order = np.argsort(lengths, kind="stable")
+    found, first, counts = np.unique(lengths[order], return_index=True, return_counts=True)
+    sizes, begin, left = found.tolist(), first.tolist(), counts.tolist()  # ascending
+    used, fillings = 0, []  # where things begin in the order, how many, how many of them in a row, the first row
+    while sizes:
+        room, here = width, []
+        which = len(sizes) - 1
+        while which >= 0:
+            each = min(room // sizes[which], left[which])
+            here.append((which, each))
+            room -= each * sizes[which]
+            which = bisect_right(sizes, room, hi=which) - 1
+        rows = min(left[which] // each for which, each in here)
+        for which, each in here:  # descending, so what is deleted moves none of the others
+            fillings.append((begin[which], each * rows, each, used))
+            begin[which] += each * rows
+            left[which] -= each * rows
+            if not left[which]:
+                del sizes[which], begin[which], left[which]
+        used += rows
+    begins, many, each, base = np.array(fillings, np.int64).reshape(-1, 4).T
+    number = np.arange(len(lengths)) - np.repeat(np.cumsum(many) - many, many)  # [m] inside its filling
+    row = np.empty(len(lengths), np.int64)
+    row[order[np.repeat(begins, many) + number]] = np.repeat(base, many) + number // np.repeat(each, many)
+    return row
 
 
 def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:

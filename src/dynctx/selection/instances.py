@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned
 from dynctx.corpus import Ints
-from dynctx.packing import fill_rows
+from dynctx.packing import offsets_in_rows, round_up, rows_by_size
 from dynctx.subwords import DCS, NON, SEP
 
 ROW = 128  # positions of a row, unless an instance is longer
@@ -43,18 +43,21 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     sizes, exists = _sizes(gatherer, sentences)
     number, column = np.nonzero(sizes)
     size = sizes[number, column]
-    width = max(ROW, int(-(-size.max() // 8) * 8))
-    row, offset = fill_rows(size[None], np.array([width]))
-    rows = -(-(int(row[-1]) + 1) // ROWS_STEP) * ROWS_STEP
+    width = max(ROW, round_up(size.max()))
+    row = rows_by_size(size, width)
+    order = np.argsort(row, kind="stable")
+    row, size, number, column = row[order], size[order], number[order], column[order]
+    offset = offsets_in_rows(row, size)
+    rows = round_up(int(row[-1]) + 1, ROWS_STEP)
 
     to_device = gatherer.to_device
-    size_t, row_t, offset_t = to_device(size), to_device(row), to_device(offset[0])
+    size_t, row_t, offset_t = to_device(size), to_device(row), to_device(offset)
     number_t, column_t, sentences_t = to_device(number), to_device(column), to_device(sentences)
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
     ids = _instance_ids(gatherer, sentences_t[number_t], column_t, tokens)
     # the heads of a row side by side
     place = np.arange(len(row)) - np.searchsorted(row, row)  # [instances] which of its row's
-    most = int(-(-(place.max() + 1) // 8) * 8)
+    most = round_up(place.max() + 1)
     flat = to_device(row * most + place)
     heads = torch.zeros(rows * most, dtype=torch.int64, device=device)
     owner = torch.full_like(heads, -1)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
+from dynctx.gates import gated
 from dynctx.layers import (
     Attention,
     DecoderLayer,
@@ -60,8 +61,7 @@ class ContextAttention(nn.Module):
         if not self.gated:
             mixed = x + self.dropout(y)
         else:
-            shut = torch.sigmoid(-(self.gate_state(state) + self.gate_context(y)))  # 1 - g, exact where it is small
-            mixed = x + shut * (y if self.pre else y - state)
+            mixed = gated(x, y, self.gate_state(state), self.gate_context(y), None if self.pre else state)
         out = mixed if self.pre else self.norm(mixed)
         return out if bypass is None else torch.where(bypass[:, :, None], x, out)
 
