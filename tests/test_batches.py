@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.errors import DynctxError
-from dynctx.packing import fill_rows, pack_rows, rows_by_size
+from dynctx.packing import evenly, fill_rows, pack_rows, rows_by_size
 from dynctx.planning import Plan, Shape, choose_shape, plan_epoch, updates
 from dynctx.subwords import BOS, EOS, PAD
 
@@ -101,14 +101,34 @@ def test_gathered_rows() -> None:
 
 
 def test_one_per_row() -> None:
-    batch = Gatherer(TINY, scope=1).one_per_row(np.array([3, 0]), multiple=4)
-    assert batch.source.ids.tolist() == [[14, 15, EOS, PAD], [10, 11, EOS, PAD]]
-    assert batch.target.ids.tolist() == [[24, EOS, PAD, PAD], [20, EOS, PAD, PAD]]
-    assert batch.prefix.tolist() == [[BOS, 24, PAD, PAD], [BOS, 20, PAD, PAD]]
+    batch = Gatherer(TINY, scope=1).one_per_row(np.array([3, 0]))
+    assert batch.source.ids.tolist() == [[14, 15, EOS] + 5 * [PAD], [10, 11, EOS] + 5 * [PAD]]
+    assert batch.target.ids.tolist() == [[24, EOS] + 6 * [PAD], [20, EOS] + 6 * [PAD]]
+    assert batch.prefix.tolist() == [[BOS, 24] + 6 * [PAD], [BOS, 20] + 6 * [PAD]]
     assert batch.context is not None
-    assert batch.context.ids.tolist() == [[13, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]]
-    assert batch.context.slot.tolist() == [[0, 0, -1, -1], [1, -1, -1, -1]]
+    assert batch.context.ids.tolist() == [[13, EOS] + 6 * [PAD], [EOS] + 7 * [PAD]]
+    assert batch.context.slot.tolist() == [[0, 0] + 6 * [-1], [1] + 7 * [-1]]
     assert batch.present.tolist() == [[True], [False]]
+
+
+def test_contexts_of_neighbours_share_a_row() -> None:
+    """Two and two of four; of three, which two do not divide, each has its own."""
+    gatherer = Gatherer(TINY, scope=1)
+    batch = gatherer.one_per_row(np.array([3, 0, 4, 1]), together=2)
+    assert batch.source.ids.shape == (4, 8)
+    assert batch.context is not None
+    assert batch.context.ids.tolist() == [[13, EOS, EOS] + 5 * [PAD], [14, 15, EOS, 10, 11, EOS, PAD, PAD]]
+    assert batch.context.sentence.tolist() == [[0, 0, 1] + 5 * [-1], [2, 2, 2, 3, 3, 3, -1, -1]]
+    alone = gatherer.one_per_row(np.array([3, 0, 4]), together=2).context
+    assert alone is not None and alone.ids.shape == (3, 8)
+
+
+def test_neighbours_are_evenly_long() -> None:
+    """The longest of 9 7 6 5 | 4 3 2 1 with the shortest: each two have 10."""
+    lengths = np.array([3, 9, 1, 6, 7, 4, 5, 2])
+    assert lengths[evenly(lengths, 2)].tolist() == [9, 1, 7, 2, 6, 3, 5, 4]
+    assert sorted(evenly(lengths, 4).tolist()) == list(range(8))
+    assert evenly(np.array([5, 1, 3]), 4).tolist() == [0, 1, 2]  # cannot be divided: as they were
 
 
 def test_without_scope_there_is_no_context() -> None:

@@ -253,6 +253,25 @@ def small_model(tie: str = "all") -> SentNmt:
     return SentNmt(ModelConfig(kind="sentence", tie_embeddings=tie, **sizes), 40, 40).eval()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["float32", "float64", "autocast"])
+def test_negated_sum(kind: str, bias: bool) -> None:
+    """-(base + x W^T + b) with its gradients, whichever way it is computed."""
+    module = made(bias=bias).to(torch.float64 if kind == "float64" else torch.float32)
+    dtype = {"float32": torch.float32, "float64": torch.float64, "autocast": torch.bfloat16}[kind]
+    base, x = torch.randn(2, 3, 5, dtype=dtype), torch.randn(2, 3, 6, dtype=dtype, requires_grad=True)
+    tolerance = 0.05 if kind == "autocast" else 1e-6
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+        found = module.negated_sum(base, x)
+        with torch.no_grad():
+            again = module.negated_sum(base, x)
+    expected = -(base.double() + F.linear(x.double(), module.weight.double(), module.bias.double() if bias else None))
+    assert torch.allclose(found.double(), expected, atol=tolerance) and torch.allclose(again.double(), found.double())
+    wanted = torch.autograd.grad(expected.sum(), [x, module.weight], retain_graph=True)
+    for got, want in zip(torch.autograd.grad(found.sum(), [x, module.weight]), wanted):
+        assert torch.allclose(got.double(), want.double(), atol=10 * tolerance)
+
+
 def test_8_bits_replace_every_linear_map() -> None:
     model = small_model()
     # encoder layer: self-attention 2, feed-forward 2; decoder layer: 3 more of the cross attention; the output

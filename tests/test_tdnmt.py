@@ -358,3 +358,23 @@ def test_other_sizes_are_refused(tmp_path: Path, prepared: DataConfig, sizes: di
     model = Tdnmt(SMALL, len(earlier.source), len(earlier.target))
     with pytest.raises(DynctxError, match=named):
         start_from(model, None, str(tmp_path / "sentence"), earlier.source, earlier.target)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("empty", ["eos", "bypass"])
+@torch.no_grad()
+def test_contexts_may_share_a_row(norm: str, empty: str) -> None:
+    """The same logits in a search and along the references, whosoever's context lies beside one's own."""
+    model = small_model(norm, empty_context=empty)
+    gatherer, sentences = Gatherer(STORE, 3), np.array([3, 0, 2, 5, 1, 3, 2, 3])
+    given = np.array([[c == "x" for c in row] for row in ("xxx", "...", ".x.", "x..", "x..", "..x", "...", "x.x")])
+    alone, beside = (gatherer.one_per_row(sentences, given, together) for together in (1, 4))
+    assert alone.context is not None and beside.context is not None
+    assert (len(alone.context.ids), len(beside.context.ids)) == (8, 2)
+    selection, real = torch.from_numpy(given), alone.target.sentence >= 0
+    first, second = (logits(model, batch, selection)[real] for batch in (alone, beside))
+    assert torch.allclose(first, second, rtol=0, atol=1e-12)
+    caches = [model.begin(model.encode(batch, selection), 2) for batch in (alone, beside)]
+    for tokens in (torch.full((8, 2), BOS), torch.arange(7, 23).view(8, 2)):
+        first, second = (model.step(cache, tokens) for cache in caches)
+        assert torch.allclose(first, second, rtol=0, atol=1e-12)

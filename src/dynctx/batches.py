@@ -8,6 +8,7 @@ Every token knows the number of its sentence; attention is allowed inside a sent
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,11 +111,13 @@ class Gatherer:
         row, offsets = self.to_device(plan.row), self.to_device(plan.offsets)
         lengths = self.to_device(plan.lengths)
         totals = [int(total) for total in plan.lengths.sum(1)]
+        rows, context_row = shape.rows, row // shape.together
         tokens = [
-            _Tokens.lay(lengths[k], row, offsets[k], width, total)
-            for k, (width, total) in enumerate(zip((shape.source, shape.target, shape.context), totals))
+            _Tokens.lay(lengths[k], place, offsets[k], width, total)
+            for k, (place, width, total) in enumerate(
+                zip((row, row, context_row), (shape.source, shape.target, shape.context), totals)
+            )
         ]
-        rows = shape.rows
         source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
         source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
         target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
@@ -124,7 +127,8 @@ class Gatherer:
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
         lay_context = self.lay_context and shape.context > 0
-        context = self._context(plan, sentences, tokens[2], rows, shape.context) if lay_context else None
+        context_rows = rows // shape.together
+        context = self._context(plan, sentences, tokens[2], context_rows, shape.context) if lay_context else None
         return Batch(sentences, source, target, prefix, context, self._present(sentences), plan, self)
 
     def bare(self, sentences: Ints) -> Batch:
@@ -175,12 +179,21 @@ class Gatherer:
         ids = _unsigned(self.source[self.to_device(begin)[parts.sentence] + parts.position])
         return torch.where(slots == self.scope, EOS, ids), slots
 
-    def one_per_row(self, sentences: Ints, chosen: NDArray[np.bool_] | None = None, multiple: int = 8) -> Batch:
-        """The sentences as a padded batch, one a row: the form that decoding takes. chosen [n, scope]: as in a plan."""
-        lengths = self.lengths_of(sentences, chosen)
-        widths = [-(-int(lengths[k].max()) // multiple) * multiple for k in range(3)]
-        plan = Plan(sentences, np.arange(len(sentences)), np.zeros_like(lengths), lengths, chosen)
-        return self.gather(plan, Shape(len(sentences), *widths))
+    def one_per_row(
+        self, sentences: Ints, chosen: NDArray[np.bool_] | None = None, together: int = 1, multiple: int = 8
+    ) -> Batch:
+        """The sentences as a padded batch, one a row: the form that decoding takes. chosen [n, scope]: as in a plan.
+
+        Contexts of so many neighbours share a row, as far as the number of rows can be divided (`evenly` makes them
+        short): padded to the longest they would be several times as large.
+        """
+        lengths, row = self.lengths_of(sentences, chosen), np.arange(len(sentences))
+        together = math.gcd(together, len(sentences))
+        offsets = np.zeros_like(lengths)
+        offsets[2] = offsets_in_rows(row // together, lengths[2])
+        source, target, context = (round_up((offsets[k] + lengths[k]).max(), multiple) for k in range(3))
+        plan = Plan(sentences, row, offsets, lengths, chosen)
+        return self.gather(plan, Shape(len(sentences), source, target, context, together))
 
     def lengths_of(self, sentences: Ints, chosen: NDArray[np.bool_] | None = None) -> Ints:
         """[3, n] lengths of source, target and context, the context being all candidates or those chosen [n, scope]."""

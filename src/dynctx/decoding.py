@@ -19,6 +19,7 @@ from dynctx.beam_search import BeamSearch, Hypothesis
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
+from dynctx.packing import evenly
 from dynctx.selection.strategies import Previous, Selector
 from dynctx.translators.bank import Bank, BankedNmt, merge
 from dynctx.translators.sampling import draw
@@ -26,7 +27,6 @@ from dynctx.translators.sentence import Cache, Memory, SentNmt
 
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
-JUDGED = 512  # sentences that a selector is asked about together: a GPU is busy with them, and soon has the first
 
 Later = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
 
@@ -134,7 +134,7 @@ class Translating:
 
     def choose(self) -> NDArray[np.bool_]:
         """What is selected for each sentence: known beforehand, nothing has to wait for it later."""
-        size = min(self.config.batch_sentences, JUDGED)
+        size = self.config.batch_sentences
         parts = [self.sentences[i : i + size] for i in range(0, len(self.sentences), size)]
         found = [self.selector.select(self.gatherer.bare(part)) for part in parts]
         return torch.cat(found).cpu().numpy() if found else np.zeros((0, self.gatherer.scope), np.bool_)
@@ -142,6 +142,9 @@ class Translating:
     def some(self, places: Ints, bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""
         batches = [places[chosen] for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences)]
+        if self.chosen is not None:
+            contexts = self.gatherer.lengths_of(self.sentences, self.chosen)[2]
+            batches = [chosen[evenly(contexts[chosen], self.model.contexts_together)] for chosen in batches]
         overlapped(batches, lambda chosen: self.start(chosen, bank), self.search, self.keep)
 
     def start(self, chosen: Ints, bank: Bank | None) -> Started:
@@ -149,7 +152,7 @@ class Translating:
         selected is read."""
         numbers = self.sentences[chosen]
         given = None if self.chosen is None else self.chosen[chosen]
-        batch = self.gatherer.one_per_row(numbers, given)
+        batch = self.gatherer.one_per_row(numbers, given, self.model.contexts_together)
         selection = self.selector.select(batch) if given is None else self.gatherer.to_device(given)
         limits = self.gatherer.to_device(self.lengths[chosen] - 1 + self.config.max_extra)  # EOS not counted
         drafts = [self.drafts[place].ids for place in chosen] if self.drafts else None
@@ -219,10 +222,12 @@ def translate_pairs(
     """Translations of sentences [m], each with the context chosen for it [m, scope]; a sentence may come many times."""
     model.eval()
     found: list[Hypothesis | None] = [None] * len(sentences)
-    lengths = gatherer.lengths_of(sentences)[0]
+    lengths, _, contexts = gatherer.lengths_of(sentences, chosen)
+    together = model.contexts_together
+    batches = [rows[evenly(contexts[rows], together)] for rows in batches_by_length(lengths, config.batch_sentences)]
 
     def start(rows: Ints) -> Started:
-        batch = gatherer.one_per_row(sentences[rows], chosen[rows])
+        batch = gatherer.one_per_row(sentences[rows], chosen[rows], together)
         limits = gatherer.to_device(lengths[rows] - 1 + config.max_extra)
         with many_shapes():
             return Started(model.encode(batch, gatherer.to_device(chosen[rows])), limits)
@@ -234,7 +239,7 @@ def translate_pairs(
             progress(len(rows))
 
     overlapped(
-        batches_by_length(lengths, config.batch_sentences),
+        batches,
         start,
         lambda started, meanwhile: search(model, started.memory, started.limits, config, meanwhile),
         keep,

@@ -111,6 +111,11 @@ class KeyValue:
     def rows(self, chosen: Tensor) -> KeyValue:
         return KeyValue(take(self.key, chosen), take(self.value, chosen))
 
+    def at(self, place: Tensor) -> KeyValue:
+        """These positions, counted through all rows: [R', K'] -> keys and values [R', H, K', d/H]."""
+        key, value = (x.transpose(1, 2).flatten(0, 1)[place].transpose(1, 2) for x in (self.key, self.value))
+        return KeyValue(key, value).compact()
+
     def compact(self) -> KeyValue:
         """The same, where they are read once for each word that is written, in the order in which they are read."""
         if self.key.requires_grad or self.key.device.type != "cpu":

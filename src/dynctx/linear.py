@@ -80,6 +80,17 @@ class Linear(nn.Linear):
         """relu(x W^T + b); an 8-bit map does both at once."""
         return F.relu(self(x))
 
+    def negated_sum(self, base: Tensor, x: Tensor) -> Tensor:
+        """-(base + x W^T + b); where products add what is given to them, in one of them."""
+        if self.bias is not None or (x.device.type == "cpu" and x.dtype == torch.float32):
+            return -(base + self(x))
+        weight = self.weight
+        learned = weight.requires_grad and torch.is_grad_enabled()
+        as_it_is = torch.compiler.is_compiling() or weight.is_inference() or learned
+        if torch.is_autocast_enabled(x.device.type) and not as_it_is:
+            weight = self.rounded(torch.get_autocast_dtype(x.device.type))[0]
+        return torch.addmm(base.flatten(0, -2), x.flatten(0, -2), weight.t(), beta=-1, alpha=-1).view_as(base)
+
     def packed(self) -> Tensor:
         """The weight in oneDNN's own layout, made again when the weight has changed."""
         now = self.stamp()
@@ -137,6 +148,9 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+
+    def negated_sum(self, base: Tensor, x: Tensor) -> Tensor:
+        return -(base + self(x))
 
     def rectified(self, x: Tensor) -> Tensor:
         return torch.ops.quantized.linear_relu_dynamic(x, self.packed, reduce_range=True)

@@ -6,6 +6,7 @@ into the same row.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 
 import numpy as np
@@ -136,6 +137,16 @@ def rows_by_size(lengths: Ints, width: int) -> Ints:
     row = np.empty(len(lengths), np.int64)
     row[order[np.repeat(begins, many) + number]] = np.repeat(base, many) + number // np.repeat(each, many)
     return row
+
+
+def evenly(lengths: Ints, together: int) -> Ints:
+    """An order [m] in which any `together` neighbours have about the same length in all, as far as m can be divided."""
+    together = math.gcd(together, len(lengths))
+    if together == 1:
+        return np.arange(len(lengths))
+    parts = np.argsort(-lengths, kind="stable").reshape(together, -1)  # the longest, those that follow, ...
+    parts[1::2] = parts[1::2, ::-1]  # the longest of one with the shortest of the next
+    return parts.T.ravel()
 
 
 def offsets_in_rows(row: Ints, lengths: Ints) -> Ints:

@@ -31,6 +31,7 @@ class Shape:
     source: int
     target: int
     context: int = 0
+    together: int = 1  # rows whose contexts share one, `context` long
 
     def __str__(self) -> str:
         context = f" + {self.context} context" if self.context else ""

@@ -50,21 +50,19 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     offset = offsets_in_rows(row, size)
     rows = round_up(int(row[-1]) + 1, ROWS_STEP)
 
-    to_device = gatherer.to_device
-    size_t, row_t, offset_t = to_device(size), to_device(row), to_device(offset)
-    number_t, column_t, sentences_t = to_device(number), to_device(column), to_device(sentences)
-    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
-    ids = _instance_ids(gatherer, sentences_t[number_t], column_t, tokens)
     # the heads of a row side by side
     place = np.arange(len(row)) - np.searchsorted(row, row)  # [instances] which of its row's
     most = round_up(place.max() + 1)
-    flat = to_device(row * most + place)
+    known = np.stack([size, row, offset, number, column, sentences[number], row * most + place])
+    size_t, row_t, offset_t, number_t, column_t, source_t, flat = gatherer.to_device(known)
+    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
+    ids = _instance_ids(gatherer, source_t, column_t, tokens)
     heads = torch.zeros(rows * most, dtype=torch.int64, device=device)
     owner = torch.full_like(heads, -1)
     heads[flat], owner[flat] = offset_t, torch.arange(len(row), device=device)
     head = torch.zeros(count, scope + 1, dtype=torch.int64, device=device)
     head[number_t, column_t] = flat
-    present = to_device(np.concatenate([exists, np.ones((count, 1), np.bool_)], axis=1))
+    present = gatherer.to_device(np.concatenate([exists, np.ones((count, 1), np.bool_)], axis=1))
     return Instances(tokens.packed(ids, rows, width), heads.view(rows, most), owner.view(rows, most), head, present)
 
 

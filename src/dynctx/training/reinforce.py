@@ -23,6 +23,7 @@ from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.layers import Embedding
 from dynctx.losses import smoothed_cross_entropy
+from dynctx.packing import evenly
 from dynctx.planning import Plan, plan_pairs
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of, subsets
@@ -250,7 +251,9 @@ class ReinforceRecipe(TranslationRecipe):
             for part in np.split(order, [len(order) - few]):
                 if not len(part):
                     continue
-                batch = self.gatherer.one_per_row(sentences[part], chosen[part])
+                together = self.translator.contexts_together
+                part = part[evenly(self.gatherer.lengths_of(sentences[part], chosen[part])[2], together)]
+                batch = self.gatherer.one_per_row(sentences[part], chosen[part], together)
                 memory = self.translator.encode(batch, self.gatherer.to_device(chosen[part]))
                 limit, longest = self.gatherer.to_device(limits[part]), int(limits[part].max())
                 cache = self.translator.begin(memory, 1)

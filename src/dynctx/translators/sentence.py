@@ -171,6 +171,7 @@ class SentNmt(nn.Module):
     """Transformer encoder-decoder over single sentences (Vaswani et al. 2017)."""
 
     run_length = 1  # neighbours that should share a batch in training, so that they serve each other as context
+    contexts_together = 1  # sentences whose contexts share a row in translation
     lays_context = True  # candidates are read as tokens beside their sentence, not from a bank of states
     reads_targets = False  # translations of earlier sentences are context too: documents are translated in order
     needs_drafts = False  # translations by the sentence model are corrected

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.gates import gated
 from dynctx.layers import (
     Attention,
     DecoderLayer,
@@ -54,22 +53,31 @@ class ContextAttention(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)  # of the ungated variant
 
     def forward(self, x: Tensor, context: KeyValue, mask: Tensor, bypass: Tensor | None = None) -> Tensor:
-        """x [R, L, d]; mask [R, 1, L or 1, N]; bypass [R, L or 1]: positions that go on unchanged."""
+        """x [R, L, d]; mask [R, 1, L or 1, N]; bypass [R, L or 1]: positions that go on unchanged.
+
+        Where contexts of several rows share one there are fewer of these; the rows then stand side by side.
+        """
+        shape = x.shape
+        x = x.reshape(len(context.key), -1, shape[2])
         state = self.norm(x) if self.pre else x
         state = state.to(product_type(state))  # once for both products
         y = self.attention(state, mask, context)
         if not self.gated:
             mixed = x + self.dropout(y)
         else:
-            mixed = gated(x, y, self.gate_state(state), self.gate_context(y), None if self.pre else state)
+            shut = torch.sigmoid(self.gate_context.negated_sum(self.gate_state(state), y))  # 1 - g, exact where small
+            mixed = x + shut * (y if self.pre else y - state)
         out = mixed if self.pre else self.norm(mixed)
-        return out if bypass is None else torch.where(bypass[:, :, None], x, out)
+        out = out.view(shape)
+        return out if bypass is None else torch.where(bypass[:, :, None], x.view(shape), out)
 
 
 @dataclass
 class ContextMemory(Memory):
-    context: Tensor  # [R, N, d]
+    context: Tensor  # [R, N, d], or fewer rows where contexts share one
     context_sentence: Tensor  # [R, N], negative where not selected
+    begins: Tensor | None  # [n] then, where the context of each sentence begins, counted through all rows
+    longest: int  # and how long it is at most
     empty: Tensor | None  # [n] sentences with nothing selected, where these go round the context
 
 
@@ -121,7 +129,19 @@ def decoder_layer(
     return layer.transform(layer.consult(x, memory, memory_mask))
 
 
+def context_places(batch: Batch, rows: int, width: int) -> tuple[Tensor | None, int]:
+    """Where the context of each sentence [n] begins, counted through all these rows, and how long it is at most; no
+    places where contexts lie in the rows of their sentences."""
+    plan, sentence_rows = batch.plan, len(batch.source.ids)
+    if rows == sentence_rows:
+        return None, 0
+    begins = plan.row * rows // sentence_rows * width + plan.offsets[2]
+    return batch.origin.to_device(begins), int(plan.lengths[2].max())
+
+
 class Tdnmt(SentNmt):
+    contexts_together = 4  # long and short ones fill a row evenly; more would make attention to it wider
+
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__(config, source_vocabulary, target_vocabulary)
         self.scope = config.scope
@@ -146,11 +166,12 @@ class Tdnmt(SentNmt):
         source = batch.source
         x = self.source_embedding(source.ids, source.position, source.ids.shape[1])
         mask = additive(same_sentence(source.sentence, source.sentence), x)
-        context_mask = additive(same_sentence(source.sentence, sentence), x)
+        context_mask = additive(same_sentence(source.sentence.view(len(sentence), -1), sentence), x)
         bypass = None if empty is None else empty[source.sentence.clamp(min=0)]
         for layer, attention in zip(self.encoder, self.encoder_context):
             x = self.run_encoder_layer(layer, attention, x, mask, states, context_mask, bypass)
-        return ContextMemory(self.encoder_norm(x), source.sentence, states, sentence, empty)
+        begins, longest = context_places(batch, *sentence.shape)
+        return ContextMemory(self.encoder_norm(x), source.sentence, states, sentence, begins, longest, empty)
 
     def encode_context(self, batch: Batch, selection: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """States [R, N, d] of the selected tokens, whose they are [R, N], and which sentences have none [n]."""
@@ -173,14 +194,20 @@ class Tdnmt(SentNmt):
 
     def attend_to(self, memory: Memory, queries: Tensor | None) -> ContextAttended:
         base, memory = super().attend_to(memory, queries), cast(ContextMemory, memory)
-        if queries is None:
-            mask = (memory.context_sentence >= 0)[:, None, None, :]
-            bypass = None if memory.empty is None else memory.empty[:, None]
-        else:
-            mask = same_sentence(queries, memory.context_sentence)
-            bypass = None if memory.empty is None else memory.empty[queries.clamp(min=0)]
         attentions = cast(list[ContextAttention], list(self.decoder_context))
         context = [attention.attention.project(memory.context) for attention in attentions]
+        if queries is None:
+            mask = (memory.context_sentence >= 0)[:, None, None, :]
+            if memory.begins is not None:
+                place = memory.begins[:, None] + torch.arange(memory.longest, device=mask.device)  # [R, K]
+                place = place.clamp(max=memory.context_sentence.numel() - 1)
+                row = torch.arange(len(place), device=mask.device)[:, None]
+                mask = (memory.context_sentence.flatten()[place] == row)[:, None, None, :]
+                context = [kv.at(place) for kv in context]
+            bypass = None if memory.empty is None else memory.empty[:, None]
+        else:
+            mask = same_sentence(queries.view(len(memory.context), -1), memory.context_sentence)
+            bypass = None if memory.empty is None else memory.empty[queries.clamp(min=0)]
         return ContextAttended(base.memory, base.memory_mask, context, additive(mask, memory.context), bypass)
 
     def decoder_layer(
