@@ -13,6 +13,7 @@ import yaml
 from tiny_runs import changed, train_here
 
 from dynctx import training
+from dynctx.commands import test_model as score_model
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import load_model
@@ -187,6 +188,18 @@ def test_what_is_translated_is_scored_before_anything_is_trained(tiny_config: Pa
     assert not reproduce(table, tmp_path / "table", 1e-9)  # no time for what stands between them
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     assert {key: "scores" in row for key, row in rows.items()} == {"SentNmt / 1": True, "TDNMT full / 1": True}
+
+
+def test_a_row_of_the_oracle(tiny_config: Path, tmp_path: Path) -> None:
+    """What it selects is what `dynctx test` selects for the same model: the best subsets by reference."""
+    rows = [{"name": "oracle", "run": "tdnmt", "selector": "oracle"}]
+    assert reproduce(write_table(tmp_path, tiny_config, rows=rows), tmp_path / "table", 0)
+    (row,) = json.loads((tmp_path / "table.json").read_text())["rows"].values()
+    assert row["selector"] == row["asked"] == "oracle"
+    found = score_model(tmp_path / "runs/seed1/tdnmt", "news", None, tmp_path / "h.jsonl", 4, None, "cpu", "oracle")
+    assert row["scores"]["BLEU"] == found["scores"]["BLEU"]
+    said = json.loads((tmp_path / "table.translations.json").read_text())["rows"]["oracle / 1"]
+    assert said == [json.loads(line)["sentences"] for line in (tmp_path / "h.jsonl").read_text().splitlines()]
 
 
 def test_a_paused_run_ends_as_one_that_was_not(tiny_config: Path, tmp_path: Path) -> None:

@@ -202,19 +202,22 @@ class Reproduction:
         """Translate the test set with a row's run and selector."""
         self.look_at_the_clock()
         self.output.parent.mkdir(parents=True, exist_ok=True)
-        from dynctx.commands import changed, precision
+        from dynctx.commands import changed, oracle_of, precision
         from dynctx.devices import pick_device
 
         config = self.config(row.run, seed)
         model = load_model(self.place(row.run, seed), pick_device(config.runtime.device))
-        sources = [source for source, _ in read_held_out(config.data.folder, self.table.test)]
-        selector = model.choose(row.selector) if row.selector else model.selector
+        pairs = read_held_out(config.data.folder, self.table.test)
+        if row.selector == "oracle":
+            selector = oracle_of(model, pairs)
+        else:
+            selector = model.choose(row.selector) if row.selector else model.selector
         decoding = changed(
             config.decoding, beam=self.table.beam, batch_sentences=1024 if model.device.type == "cuda" else 64
         )
         start = time.monotonic()
         with precision(model.device):
-            found, choices = translate_and_explain(model, sources, decoding, selector)
+            found, choices = translate_and_explain(model, [source for source, _ in pairs], decoding, selector)
         seconds = time.monotonic() - start
         sizes = [len(choice.selected) for chosen in choices for choice in chosen]
         self.results[keyed(row.name, seed)] = {
