@@ -18,11 +18,29 @@ from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
 
 # a translator, and what is special about its configuration
-KINDS = ["concat", "tdnmt", "tdnmt bypass", "han", "han encoder", "han decoder", "san", "san live", "cadec"]
-ORDERED = ["concat", "tdnmt", "tdnmt bypass", "cadec"]  # those to which the order of the selected sentences matters
+KINDS = [
+    "concat",
+    "tdnmt",
+    "tdnmt bypass",
+    "tdnmt bilstm",
+    "han",
+    "han encoder",
+    "han decoder",
+    "san",
+    "san live",
+    "cadec",
+]
+ORDERED = [
+    "concat",
+    "tdnmt",
+    "tdnmt bypass",
+    "tdnmt bilstm",
+    "cadec",
+]  # those to which the order of the selected sentences matters
 WITH_TARGETS = ["han", "han decoder", "cadec"]  # those that read translations of the selected sentences too
 VARIANTS: dict[str, Any] = {
     "bypass": {"tdnmt": TdnmtConfig(empty_context="bypass")},
+    "bilstm": {"tdnmt": TdnmtConfig(context_encoder="bilstm")},
     "encoder": {"han": HanConfig(decoder=False)},
     "decoder": {"han": HanConfig(encoder=False)},
     "live": {"san": SanConfig(context_states="live_detached")},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,10 +21,12 @@ from dynctx.prepare import load_subwords
 from dynctx.subwords import BOS, EOS, train_subwords
 from dynctx.training.translation import freeze, start_from
 from dynctx.translators import build_translator
+from dynctx.translators.context_encoders import BiLstm, Embeddings
 from dynctx.translators.sentence import BASE, SentNmt
 from dynctx.translators.tdnmt import Tdnmt
 
 V = 29
+CONTEXT = "context_encoder.layers.0"
 SMALL = ModelConfig(
     kind="tdnmt", width=16, feed_forward=24, heads=4, encoder_layers=2, decoder_layers=2, dropout=0.1, scope=3
 )
@@ -97,7 +99,9 @@ def test_new_parameters_at_base_size() -> None:
         ("pre", {}, 22_063_616 + 1_024),  # the norm behind the context encoder
         ("post", {"context_layers": 6}, 22_063_616 + 5 * 3_152_384),
         ("post", {"gate": False}, 22_063_616 - 12 * 524_288),
-        ("pre", {"context_layers": 0}, 22_063_616 - 3_152_384),
+        ("pre", {"context_encoder": "embedding"}, 22_063_616 - 3_152_384),
+        # two directions of four gates, each with two maps and two biases; keys and values from twice as wide states
+        ("post", {"context_encoder": "bilstm"}, 22_063_616 - 3_152_384 + 8 * (2 * 512**2 + 2 * 512) + 12 * 512 * 1024),
     ],
 )
 def test_new_parameters_of_the_variants(norm: str, own: dict[str, Any], expected: int) -> None:
@@ -123,18 +127,23 @@ SELECTIONS = [
 def context_states(model: Tdnmt, ids: list[int]) -> Tensor:
     """[N, d] the context encoder over one sequence, positions from 0, no mask needed."""
     x = model.source_embedding.weight[ids][None] * 4  # sqrt(16) = 4
-    if model.config.tdnmt.context_layers:
-        x = x + sinusoids(len(ids), 16).double()
-    for layer in model.context_encoder:
+    encoder = model.context_encoder
+    if isinstance(encoder, BiLstm):
+        return cast(Tensor, encoder.lstm(x)[0][0])
+    if isinstance(encoder, Embeddings):
+        return x[0]
+    x = x + sinusoids(len(ids), 16).double()
+    for layer in encoder.layers:
         x = layer(x, None)
-    return model.context_norm(x)[0]
+    return cast(Tensor, encoder.norm(x)[0])
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("layers", [0, 1, 2])
-def test_the_context_is_one_sequence(norm: str, layers: int) -> None:
+@pytest.mark.parametrize("encoder", ["self_attention", "embedding", "bilstm"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_context_is_one_sequence(norm: str, encoder: str, layers: int) -> None:
     """All of the above in one batch, each against its ids put together by hand."""
-    model = small_model(norm, context_layers=layers)
+    model = small_model(norm, context_encoder=encoder, context_layers=layers)
     batch = batch_of(*(sentence for sentence, _, _ in SELECTIONS))
     states, owner, empty = model.encode_context(batch, chosen(*(marks for _, marks, _ in SELECTIONS)))
     assert empty is None
@@ -147,9 +156,9 @@ def test_the_context_is_one_sequence(norm: str, layers: int) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_without_layers_the_context_is_embeddings_alone(norm: str) -> None:
+def test_the_context_can_be_embeddings_alone(norm: str) -> None:
     """Words in no order: each is its embedding times sqrt(16), and the logits are those of any other order."""
-    model = small_model(norm, context_layers=0)
+    model = small_model(norm, context_encoder="embedding")
     model.source_embedding.weight[9:12] = torch.tensor([0.5, -1.0, 2.0]).double()[:, None]
     states, owner, _ = model.encode_context(batch_of(3), chosen("100"))
     found = states[0][owner[0] == 0]
@@ -171,7 +180,7 @@ def test_the_context_is_read_with_the_source_embedding() -> None:
 
 
 def test_the_context_embedding_has_no_dropout() -> None:
-    model, batch, selection = small_model(context_layers=0), batch_of(3), chosen("100")
+    model, batch, selection = small_model(context_encoder="embedding"), batch_of(3), chosen("100")
     model.source_embedding.train()
     for _ in range(3):
         states, owner, _ = model.encode_context(batch, selection)
@@ -237,7 +246,7 @@ class Reference:
         return self.weights["target_embedding.weight"][ids] * 4 + sinusoids(len(ids), 16).double()
 
     def logits(self, context: list[int], source: list[int], prefix: list[int]) -> Tensor:
-        states = self.feed_forward("context_encoder.0", self.attend("context_encoder.0", self.embed(context)))
+        states = self.feed_forward(CONTEXT, self.attend(CONTEXT, self.embed(context)))
         x = self.embed(source)
         for n in range(2):
             x = self.context(f"encoder_context.{n}", self.attend(f"encoder.{n}", x), states)
@@ -361,11 +370,11 @@ def test_other_sizes_are_refused(tmp_path: Path, prepared: DataConfig, sizes: di
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("empty", ["eos", "bypass"])
+@pytest.mark.parametrize("own", [{}, {"empty_context": "bypass"}, {"context_encoder": "bilstm"}])
 @torch.no_grad()
-def test_contexts_may_share_a_row(norm: str, empty: str) -> None:
+def test_contexts_may_share_a_row(norm: str, own: dict[str, str]) -> None:
     """The same logits in a search and along the references, whosoever's context lies beside one's own."""
-    model = small_model(norm, empty_context=empty)
+    model = small_model(norm, **own)
     gatherer, sentences = Gatherer(STORE, 3), np.array([3, 0, 2, 5, 1, 3, 2, 3])
     given = np.array([[c == "x" for c in row] for row in ("xxx", "...", ".x.", "x..", "x..", "..x", "...", "x.x")])
     alone, beside = (gatherer.one_per_row(sentences, given, together) for together in (1, 4))

@@ -20,7 +20,7 @@ def by_hand(norm: str, gated: bool, dropout: float = 0.0) -> tuple[ContextAttent
     x_1 c_1 / sqrt(2) = 0 and ln 3, the weights 1/4 and 3/4. Values (c_2, 1): (4, 1) and (8, 1), mixed (7, 1).
     Output (5 * 1, 7 - 1) = (5, 6). Gate: sigmoid of (ln 3 * 1, 2) + (0, 0.8 * 5 - 6) = (ln 3, 0), so (3/4, 1/2).
     """
-    attention = ContextAttention(LayerSizes(2, 4, 1, norm, dropout), gated).double().eval()
+    attention = ContextAttention(LayerSizes(2, 4, 1, norm, dropout), gated, 2).double().eval()
     inner = attention.attention
     weights: list[tuple[Any, list[list[float]], list[float] | None]] = [
         (inner.query, [[1, 0], [0, 1]], [0, 0]),

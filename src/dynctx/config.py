@@ -51,6 +51,7 @@ class DataConfig:
 class TdnmtConfig:
     """Zhang et al. 2018: a context encoder, and gated attention to it in every layer."""
 
+    context_encoder: Literal["self_attention", "embedding", "bilstm"] = "self_attention"
     context_layers: int = 1
     gate: bool = True
     empty_context: Literal["eos", "bypass"] = "eos"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dynctx.batches import Batch
-from dynctx.config import ModelConfig
+from dynctx.config import ModelConfig, TdnmtConfig
 from dynctx.layers import (
     Attention,
     DecoderLayer,
@@ -32,6 +32,7 @@ from dynctx.linear import Linear
 from dynctx.subwords import EOS
 from dynctx.translators.bank import Bank
 from dynctx.translators.context import candidates_of, owners, positions, selected_tokens
+from dynctx.translators.context_encoders import BiLstm, Embeddings, SelfAttention
 from dynctx.translators.sentence import BASE, Attended, Memory, SentNmt, layer_sizes
 
 
@@ -42,9 +43,9 @@ class ContextAttention(nn.Module):
     scaled down: with n = LN(x), y = MHA(n, C, C) and the gate of n and y, x <- x + (1 - g) * y.
     """
 
-    def __init__(self, sizes: LayerSizes, gated: bool) -> None:
+    def __init__(self, sizes: LayerSizes, gated: bool, context_width: int) -> None:
         super().__init__()
-        self.attention = Attention(sizes.width, sizes.heads, keys_from=sizes.width)
+        self.attention = Attention(sizes.width, sizes.heads, keys_from=context_width)
         self.gated, self.pre = gated, sizes.norm == "pre"
         if gated:
             self.gate_state = Linear(sizes.width, sizes.width, bias=False)
@@ -74,7 +75,7 @@ class ContextAttention(nn.Module):
 
 @dataclass
 class ContextMemory(Memory):
-    context: Tensor  # [R, N, d], or fewer rows where contexts share one
+    context: Tensor  # [R, N, d or 2 d], or fewer rows where contexts share one
     context_sentence: Tensor  # [R, N], negative where not selected
     begins: Tensor | None  # [n] then, where the context of each sentence begins, counted through all rows
     longest: int  # and how long it is at most
@@ -129,6 +130,12 @@ def decoder_layer(
     return layer.transform(layer.consult(x, memory, memory_mask))
 
 
+def build_context_encoder(sizes: LayerSizes, config: TdnmtConfig) -> SelfAttention | Embeddings | BiLstm:
+    if config.context_encoder == "embedding":
+        return Embeddings(sizes)
+    return (SelfAttention if config.context_encoder == "self_attention" else BiLstm)(sizes, config.context_layers)
+
+
 def context_places(batch: Batch, rows: int, width: int) -> tuple[Tensor | None, int]:
     """Where the context of each sentence [n] begins, counted through all these rows, and how long it is at most; no
     places where contexts lie in the rows of their sentences."""
@@ -146,11 +153,10 @@ class Tdnmt(SentNmt):
         super().__init__(config, source_vocabulary, target_vocabulary)
         self.scope = config.scope
         sizes, own = layer_sizes(config), config.tdnmt
-        self.context_encoder = nn.ModuleList(EncoderLayer(sizes) for _ in range(own.context_layers))
-        pre = config.norm == "pre" and own.context_layers > 0
-        self.context_norm = nn.LayerNorm(config.width, eps=1e-6) if pre else nn.Identity()
-        self.encoder_context = nn.ModuleList(ContextAttention(sizes, own.gate) for _ in self.encoder)
-        self.decoder_context = nn.ModuleList(ContextAttention(sizes, own.gate) for _ in self.decoder)
+        self.context_encoder = build_context_encoder(sizes, own)
+        width = self.context_encoder.width
+        self.encoder_context = nn.ModuleList(ContextAttention(sizes, own.gate, width) for _ in self.encoder)
+        self.decoder_context = nn.ModuleList(ContextAttention(sizes, own.gate, width) for _ in self.decoder)
         self.run_encoder_layer: Callable[..., Tensor] = encoder_layer
         self.run_decoder_layer: Callable[..., Tensor] = decoder_layer
 
@@ -174,7 +180,7 @@ class Tdnmt(SentNmt):
         return ContextMemory(self.encoder_norm(x), source.sentence, states, sentence, begins, longest, empty)
 
     def encode_context(self, batch: Batch, selection: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """States [R, N, d] of the selected tokens, whose they are [R, N], and which sentences have none [n]."""
+        """States [R, N, d or 2 d] of the selected tokens, whose they are [R, N], and which sentences have none [n]."""
         context, selection = candidates_of(batch, selection)
         # inside the sequence sentences follow each other directly; one EOS ends it, selected or not
         ends = context.ids == EOS
@@ -182,15 +188,9 @@ class Tdnmt(SentNmt):
         last = (context.sentence >= 0) & (context.sentence != after)
         visible = (selected_tokens(context, selection) & ~ends) | last
         sentence = owners(context, visible)
-        if not self.context_encoder:  # as in the reference code: words alone, in no order
-            x = self.source_embedding.scaled(context.ids)
-        else:
-            x = self.source_embedding.look_up(context.ids, positions(context, visible), context.ids.shape[1])
-        mask = additive(same_sentence(sentence, sentence), x)
-        for layer in self.context_encoder:
-            x = layer(x, mask)
+        states = self.context_encoder(self.source_embedding, context.ids, positions(context, visible), sentence)
         empty = ~selection.any(dim=1) if self.config.tdnmt.empty_context == "bypass" else None
-        return self.context_norm(x), sentence, empty
+        return states, sentence, empty
 
     def attend_to(self, memory: Memory, queries: Tensor | None) -> ContextAttended:
         base, memory = super().attend_to(memory, queries), cast(ContextMemory, memory)
