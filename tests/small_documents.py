@@ -30,13 +30,8 @@ KINDS = [
     "san live",
     "cadec",
 ]
-ORDERED = [
-    "concat",
-    "tdnmt",
-    "tdnmt bypass",
-    "tdnmt bilstm",
-    "cadec",
-]  # those to which the order of the selected sentences matters
+# those to which the order of the selected sentences matters
+ORDERED = ["concat", "tdnmt", "tdnmt bypass", "tdnmt bilstm", "cadec"]
 WITH_TARGETS = ["han", "han decoder", "cadec"]  # those that read translations of the selected sentences too
 VARIANTS: dict[str, Any] = {
     "bypass": {"tdnmt": TdnmtConfig(empty_context="bypass")},

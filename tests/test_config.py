@@ -152,6 +152,7 @@ def test_true_is_no_choice_among_numbers() -> None:
             {"model": {"kind": "han", "han": {"encoder": False, "decoder": False}}},
             "model.han needs encoder or decoder, or both",
         ),
+        ({"model": {"tdnmt": {"context_layers": 0}}}, "model.tdnmt.context_layers must be at least 1"),
         ({"model": {"cadec": {"temperature": 0}}}, "model.cadec.temperature must be above 0"),
         ({"model": {"cadec": {"sample_noise": 1.1}}}, "model.cadec.sample_noise must lie in [0, 1]"),
         ({"training": {"run_length": -1}}, "training.run_length must not be negative"),

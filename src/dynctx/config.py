@@ -278,6 +278,7 @@ def check(config: Config, where: str) -> None:
         (training.run_length >= 0, "training.run_length must not be negative (0: what the model prefers)"),
         (model.kind != "han" or model.han.encoder or model.han.decoder, "model.han needs encoder or decoder, or both"),
         (model.kind == "sentence" or model.scope >= 1, "model.scope must be at least 1 for a model that reads context"),
+        (model.tdnmt.context_layers >= 1, "model.tdnmt.context_layers must be at least 1 (without: context_encoder)"),
         (model.cadec.temperature > 0, "model.cadec.temperature must be above 0"),
         (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
         (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
