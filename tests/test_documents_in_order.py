@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from dynctx.config import DecodingConfig, HanConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import reference_bank, translate
 from dynctx.linear import to_int8
-from dynctx.selection.strategies import Selector, parse_selector
+from dynctx.selection.strategies import Fixed, Selector, parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
 
@@ -123,6 +125,29 @@ def test_each_sentence_is_encoded_once_for_all_it_serves(kind: str, monkeypatch:
         assert sorted(met[1:]) == [s for s in range(16) if s not in (5, 6, 10, 15)]
     else:
         assert sorted(met) == list(range(16))
+
+
+@pytest.mark.parametrize("kind", ["han", "cadec"])
+def test_sentences_wait_only_for_what_they_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of 6, 1, 4 and 5. With nothing selected all at once; where 3 reads 2 and 4 reads 3, in three waves."""
+    waves: list[list[int]] = []
+    some = decoding.Translating.some
+
+    def watched(self: decoding.Translating, places: np.ndarray, bank: Any) -> None:
+        if self.model.reads_targets:  # drafts are made all at once
+            waves.append(self.sentences[places].tolist())
+        some(self, places, bank)
+
+    monkeypatch.setattr(decoding.Translating, "some", watched)
+    model, everything = model_of(kind), list(range(16))
+    together(model, everything, parse_selector("none", 1))
+    assert waves == [everything]
+    waves.clear()
+    together(model, everything, FULL)
+    assert waves == [[0, 6, 7, 11], [1, 8, 12], [2, 9, 13], [3, 10, 14], [4, 15], [5]]
+    waves.clear()
+    together(model, everything, Fixed(parse_selector("none", 1), {3: {1}, 4: {1}, 15: {2}}))
+    assert waves == [[s for s in everything if s not in (3, 4, 15)], [3, 15], [4]]
 
 
 @pytest.mark.parametrize("kind", KINDS)

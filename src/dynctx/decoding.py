@@ -57,12 +57,12 @@ def translate(
 ) -> list[Hypothesis]:
     """Translations of these sentences of the store, in their order, with the context that the selector gives.
 
-    A model that reads earlier translations takes its own: sentence i of all documents together, in order.
+    A model that reads earlier translations takes its own: each sentence comes when all that it reads is translated.
     """
     model.eval()
     task = Translating(model, gatherer, sentences, config, selector, progress)
     if isinstance(model, BankedNmt) and model.reads_targets:
-        task.in_order(model)
+        task.in_turn(model)
     elif isinstance(model, BankedNmt):
         task.by_documents(model)
     else:
@@ -126,7 +126,8 @@ class Translating:
         self.found: list[Hypothesis | None] = [None] * len(sentences)
         self.place = {number: place for place, number in enumerate(sentences.tolist())}
         self.lengths = gatherer.lengths_of(sentences)[0]
-        self.chosen = self.choose() if gatherer.lay_context else None  # [n, scope]
+        beforehand = gatherer.lay_context or model.reads_targets
+        self.chosen = self.choose() if beforehand else None  # [n, scope]
         self.drafts: list[Hypothesis] = []
         if model.needs_drafts:
             plain = replace(config, sampling=False)
@@ -136,7 +137,8 @@ class Translating:
         """What is selected for each sentence: known beforehand, nothing has to wait for it later."""
         size = self.config.batch_sentences
         parts = [self.sentences[i : i + size] for i in range(0, len(self.sentences), size)]
-        found = [self.selector.select(self.gatherer.bare(part)) for part in parts]
+        asked = [self.gatherer.bare(part) for part in parts]
+        found = [self.selector.select(batch) & batch.present for batch in asked]
         return torch.cat(found).cpu().numpy() if found else np.zeros((0, self.gatherer.scope), np.bool_)
 
     def some(self, places: Ints, bank: Bank | None) -> None:
@@ -187,15 +189,32 @@ class Translating:
         parts = np.split(numbers, np.flatnonzero(np.diff(size)) + 1)
         return merge([model.bank_of(self.gatherer, part) for part in parts])
 
-    def in_order(self, model: BankedNmt) -> None:
-        firsts = self.gatherer.firsts[self.sentences]
-        position = self.sentences - firsts
-        window: list[Bank] = []  # the last sentences of every document, as far back as the scope
-        for here in range(int(position.max(initial=-1)) + 1):
-            self.some(np.flatnonzero(position == here), merge(window) if window else None)
-            going_on = np.unique(firsts[position > here])  # documents that have more to translate
-            if len(going_on):
-                window = [*window, self.recall(model, going_on + here)][-model.scope :]
+    def in_turn(self, model: BankedNmt) -> None:
+        """In waves: with fixed context sentence i of all documents together, with little of it many more at a time."""
+        turn, last_read = self.turns()
+        untold = np.array(sorted(number for number in last_read if number not in self.place), np.int64)
+        # states of what will still be read, and the last wave that reads any of them
+        banks = [(len(turn), self.recall(model, untold))] if len(untold) else []
+        for wave in range(int(turn.max(initial=-1)) + 1):
+            here = np.flatnonzero(turn == wave)
+            banks = [(last, bank) for last, bank in banks if last >= wave]
+            known = [bank for _, bank in banks] or [self.recall(model, self.sentences[here[:1]])]  # never empty
+            self.some(here, merge(known))
+            read = [number for number in np.sort(self.sentences[here]).tolist() if number in last_read]
+            if read:
+                banks.append((max(last_read[number] for number in read), self.recall(model, np.array(read))))
+
+    def turns(self) -> tuple[Ints, dict[int, int]]:
+        """The wave of each sentence [n], after all that it reads; and of each that is read, the last wave that does."""
+        assert self.chosen is not None
+        turn, last_read = np.zeros(len(self.sentences), np.int64), dict[int, int]()
+        for place in np.argsort(self.sentences).tolist():
+            number = int(self.sentences[place])
+            read = (number - 1 - np.flatnonzero(self.chosen[place])).tolist()
+            turn[place] = max((turn[self.place[earlier]] + 1 for earlier in read if earlier in self.place), default=0)
+            for earlier in read:
+                last_read[earlier] = max(last_read.get(earlier, 0), int(turn[place]))
+        return turn, last_read
 
     def recall(self, model: BankedNmt, numbers: Ints) -> Bank:
         """States of these sentences and of what they were translated to; what was not translated says nothing."""

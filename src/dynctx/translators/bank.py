@@ -239,9 +239,12 @@ def lay_pairs(batch: Batch, bank: Bank, side: Side, scope: int) -> Pairs:
 def _lay(
     gatherer: Gatherer, bank: Bank, side: Side, row: Ints, who: Ints, tag: Ints, rows: int
 ) -> tuple[Tensor, Tensor]:
-    """Sentences `who` of the bank end to end in their rows (ascending): places [R, N], and their tags [R, N]."""
-    place = np.searchsorted(bank.numbers, who)
-    lengths = side.lengths[place]
+    """Sentences `who` of the bank end to end in their rows (ascending): places [R, N], and their tags [R, N].
+
+    What is not in the bank has no words: a search leaves out what nobody has selected.
+    """
+    place = np.minimum(np.searchsorted(bank.numbers, who), len(bank.numbers) - 1)
+    lengths = np.where(bank.numbers[place] == who, side.lengths[place], 0)
     offset = offsets_in_rows(row, lengths)
     width = round_up(max(1, int((offset + lengths).max(initial=0))), WIDTH_STEP)
     size_t, row_t, offset_t, begin_t, tag_t = gatherer.to_device(
