@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[dict[str, Any], float | None]] = {
 }
 SCOPE_6 = {f"{kind}, previous 6": {"kind": kind, "scope": 6} for kind in ("concat", "tdnmt", "san", "han", "cadec")}
 WHOLE_DOCUMENT = {"kind": "san", "scope": 1000}
-IN_ORDER = ("han", "cadec")  # translate one line of each document at a time: the beginnings of many tell how fast
+IN_TURN = ("han", "cadec")  # a line waits for the translations that it reads: the beginnings of many tell how fast
 BEGINNING = 20  # lines of each of these documents
 
 
@@ -130,20 +130,20 @@ def measured(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences: int) -> float:
+def decoding(folder: str, settings: dict[str, Any], count: int, batch_sentences: int, selector: str = "full") -> float:
     """Seconds to translate the first `count` lines of train, or the first lines of its documents if they are
     translated in order. Random weights never end: a translation has five pieces more than its source, as references
     have."""
     model = build(folder, settings).eval()
     store = TokenStore.open(f"{folder}/train")
     gatherer = Gatherer(store, model.scope, DEVICE, model.lays_context)
-    numbers, selector = np.arange(len(store)), parse_selector("full", 1)
+    numbers, chosen = np.arange(len(store)), parse_selector(selector, 1)
     sentences = (numbers[numbers - gatherer.firsts < BEGINNING] if model.reads_targets else numbers)[:count]
     config = DecodingConfig(beam=4, max_extra=5, batch_sentences=batch_sentences)
 
     def work() -> None:
         with torch.autocast(DEVICE.type, torch.bfloat16):
-            translate(model, gatherer, sentences, config, selector)
+            translate(model, gatherer, sentences, config, chosen)
 
     work()
     return statistics.median(measured(work) for _ in range(1 if SMALL or model.reads_targets else 5))
@@ -171,15 +171,12 @@ def memory(folder: str) -> None:
 def search(folder: str) -> None:
     base = None
     for name, (settings, _) in MODELS.items():
-        if settings["kind"] in IN_ORDER:
+        if settings["kind"] in IN_TURN:
             lines = min(LINES, 2000)
-            seconds = decoding(folder, settings, lines, BATCH)
-            say(
-                what=f"search in order, beam 4, {BEGINNING} lines of each document",
-                model=name,
-                lines=lines,
-                seconds=round(seconds, 2),
-            )
+            for selector in ("full", "none"):  # each line waits for those before it, or for nobody
+                seconds = round(decoding(folder, settings, lines, BATCH, selector), 2)
+                what = f"search in turn, beam 4, {BEGINNING} lines of each document"
+                say(what=what, model=name, selector=selector, lines=lines, seconds=seconds)
             continue
         seconds = decoding(folder, settings, LINES, BATCH)
         base = base or seconds
