@@ -144,7 +144,7 @@ class Translating:
     def some(self, places: Ints, bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""
         batches = [places[chosen] for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences)]
-        if self.chosen is not None:
+        if self.chosen is not None and self.model.contexts_together > 1:
             contexts = self.gatherer.lengths_of(self.sentences, self.chosen)[2]
             batches = [chosen[evenly(contexts[chosen], self.model.contexts_together)] for chosen in batches]
         overlapped(batches, lambda chosen: self.start(chosen, bank), self.search, self.keep)
