@@ -76,6 +76,7 @@ def make_fabric(config: Config) -> Any:
     if precision == "auto":
         precision = "bfloat16" if accelerator == "cuda" else "float32"
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    torch.set_float32_matmul_precision("high")  # first, or Fabric would ask for it
     fabric = Fabric(
         accelerator=accelerator,
         devices=local,
@@ -86,7 +87,6 @@ def make_fabric(config: Config) -> Any:
     fabric.launch()
     if config.runtime.threads:
         torch.set_num_threads(config.runtime.threads)
-    torch.set_float32_matmul_precision("high")
     return fabric
 
 
