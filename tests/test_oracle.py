@@ -109,20 +109,20 @@ def test_report_by_hand() -> None:
     selection[1] = [True, False]
     found = oracle.report(split, values, Given(selection, "mine"), fixed_sizes=(1,))
     ways = {way.name: way for way in found.ways}
-    assert list(ways) == ["none", "previous 1", "full", "own (mine)", "oracle of size 1", "oracle"]
+    names = ["none", "previous 1", "full", "own (mine)", "own, dealt at random", "oracle of size 1", "oracle"]
+    assert list(ways) == names
     assert {name: way.value for name, way in ways.items()} == pytest.approx(
         {
             "none": 0.35,
             "previous 1": 0.3,
             "full": 0.4,
             "own (mine)": 0.55,
+            "own, dealt at random": 0.55,  # nobody else has as many candidates
             "oracle of size 1": 0.55,
             "oracle": 0.55,
         }
     )
-    assert {name: way.size for name, way in ways.items()} == pytest.approx(
-        {"none": 0, "previous 1": 1, "full": 1.5, "own (mine)": 1, "oracle of size 1": 1, "oracle": 0.5}
-    )
+    assert {name: way.size for name, way in ways.items()} == pytest.approx(dict(zip(names, [0, 1, 1.5, 1, 1, 1, 0.5])))
     assert ways["none"].gain == pytest.approx(0.2) and ways["oracle"].gain == 0
     assert found.empty_best == 0.5  # of equal subsets the empty one counts as best
     assert found.agreement == 1.0  # and a selection that is worth as much is as good
@@ -130,6 +130,23 @@ def test_report_by_hand() -> None:
     assert ways["oracle"].corpus_bleu == pytest.approx(expected.value)
     text = found.to_text()
     assert text.startswith("2 sentences\n") and "best for 50.0 % of them" in text
+
+
+def test_selections_dealt_at_random() -> None:
+    """Four sentences with both candidates, each right about its own: 00, 00, 10 and 01 are worth 1 to one each.
+
+    In the mean over all deals a sentence has 00 half of the time and each of the others a quarter: 1/2, 1/2, 1/4, 1/4.
+    A fifth, with one candidate, keeps what it has. Of the 4! / 2! deals that differ one is as good as their own choice.
+    """
+    chosen = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [1, 0]], bool)
+    values = np.zeros((5, 4))
+    values[[0, 1, 2, 3, 4], [0, 0, 1, 2, 1]] = 1.0
+    values[4, 2:] = INF
+    found = Values("reward", np.arange(5), np.array([2, 2, 2, 2, 1]), all_subsets(2), values, [])
+    expected, p = oracle.deal(found, chosen)
+    assert expected == pytest.approx((0.5 + 0.5 + 0.25 + 0.25 + 1.0) / 5)
+    assert p == pytest.approx(1 / 12, abs=0.03)
+    assert oracle.deal(found, np.zeros_like(chosen)) == (pytest.approx(2 / 5), 1.0)  # all alike: nothing to deal
 
 
 def test_a_model_without_context_has_one_subset() -> None:

@@ -169,6 +169,8 @@ class OracleReport:
     ways: list[Way]
     empty_best: float  # share of sentences to which no subset is worth more than the empty one
     agreement: float  # share of sentences whose own selection is as good as the oracle's
+    choice: float  # what own selections are worth beyond the same ones dealt at random
+    choice_p: float  # share of such deals that are worth as much
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "ways": [way.to_json() for way in self.ways]}
@@ -185,7 +187,9 @@ class OracleReport:
         return (
             f"{self.sentences:,} sentences\n{table(rows, '<>>>>')}\n"
             f"the empty set is best for {100 * self.empty_best:.1f} % of them; "
-            f"the model's own selection is as good as the oracle's for {100 * self.agreement:.1f} %"
+            f"the model's own selection is as good as the oracle's for {100 * self.agreement:.1f} %\n"
+            f"that each sentence has its own selection, not one dealt at random, is worth {self.choice:+.{digits}f} "
+            f"(p = {self.choice_p:.3f})"
         )
 
 
@@ -197,6 +201,8 @@ def report(split: Split, found: Values, own: Selector, fixed_sizes: Sequence[int
     rows = np.arange(count)
     everything = np.ones((count, scope), np.bool_)
     chosen = split.select(own)[found.sentences]
+    mine = found.values[rows, found.column(chosen)]
+    dealt, choice_p = deal(found, chosen)
     ways: dict[str, Ints] = {"none": np.zeros(count, np.int64)}
     for n in range(1, scope):
         ways[f"previous {n}"] = found.column(everything & (np.arange(scope) < n))
@@ -212,8 +218,31 @@ def report(split: Split, found: Values, own: Selector, fixed_sizes: Sequence[int
     for name, columns in ways.items():
         value = float(found.values[rows, columns].mean())
         lines.append(Way(name, value, _corpus_bleu(split, found, columns), top - value, float(sizes[columns].mean())))
-    agreement = float(as_good(found.values[rows, found.column(chosen)], found.values[rows, best]).mean())
-    return OracleReport(found.criterion, count, lines, float((best == 0).mean()), agreement)
+        if name.startswith("own"):
+            lines.append(Way("own, dealt at random", dealt, None, top - dealt, lines[-1].size))
+    agreement = float(as_good(mine, found.values[rows, best]).mean())
+    choice = float(mine.mean()) - dealt
+    return OracleReport(found.criterion, count, lines, float((best == 0).mean()), agreement, choice, choice_p)
+
+
+def deal(found: Values, chosen: Bools, deals: int = 1000, seed: int = 1) -> tuple[float, float]:
+    """What these selections [n, scope] come to when they are dealt at random among the sentences that have as many
+    candidates: the mean over all deals, and the share of some deals that come to as much as the selections as they are.
+
+    A selector that knows how many sentences to select, and how near, but not for whom, loses nothing by it.
+    """
+    column, rng = found.column(chosen), np.random.default_rng(seed)
+    groups = [np.flatnonzero(found.candidates == size) for size in np.unique(found.candidates)]
+    expected = 0.0  # in the mean over all deals each sentence has every selection of its group as often as it occurs
+    for group in groups:
+        which, often = np.unique(column[group], return_counts=True)
+        expected += float((found.values[np.ix_(group, which)] @ often).sum()) / len(group)
+    own = found.values[np.arange(len(column)), column].sum()
+    reached = 1  # the selections as they are
+    for _ in range(deals):
+        total = sum(found.values[group, rng.permutation(column[group])].sum() for group in groups)
+        reached += int(total >= own - 1e-9 * abs(own))  # sums of the same values in another order are equal
+    return expected / max(1, len(column)), reached / (deals + 1)
 
 
 def _corpus_bleu(split: Split, found: Values, columns: Ints) -> float | None:
