@@ -15,7 +15,7 @@ test: $(STAMP) browser
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-# the longer version of the system test of context selection, some 20 minutes
+# the longer version of the system test of context selection, some 10 minutes
 system: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m system tests/test_system_selection.py
 
