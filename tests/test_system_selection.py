@@ -150,8 +150,7 @@ def train_all(folder: Path, size: Size) -> Model:
     stage("single", "sentence", size.single, "training.selector=random 1 or none", "training.schedule.peak=0.006")
     stage("translator", "single", size.translator, "training.selector=random subset", "training.schedule.peak=0.005")
     label_corpus(config)
-    # the scorer reads rows of 128, made up to a multiple of 16 of them: 32 rows hold 3,900 positions, not quite 4,096
-    learning = ["training.schedule.peak=0.0012", "training.schedule.warmup=200", "training.batch_tokens=3900"]
+    learning = ["training.schedule.peak=0.0012", "training.schedule.warmup=200", "training.batch_tokens=4096"]
     stage("scorer", "translator", size.scorer, "training.stage=scorer", *learning)
     # at twice this rate one of two deciding sentences was often lost again
     learning = ["training.schedule.peak=0.0005", "training.schedule.warmup=50", f"training.batch_tokens={size.batch}"]

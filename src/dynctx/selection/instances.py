@@ -22,7 +22,7 @@ from dynctx.packing import offsets_in_rows, round_up, rows_by_size
 from dynctx.subwords import DCS, NON, SEP
 
 ROW = 128  # positions of a row, unless an instance is longer
-ROWS_STEP = 16  # rows are made up to a multiple of this, to keep the number of shapes small
+ROWS_STEP = 16  # on a GPU rows are made up to a multiple of this, to keep the number of shapes small
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     order = np.argsort(row, kind="stable")
     row, size, number, column = row[order], size[order], number[order], column[order]
     offset = offsets_in_rows(row, size)
-    rows = round_up(int(row[-1]) + 1, ROWS_STEP)
+    rows = round_up(int(row[-1]) + 1, ROWS_STEP if gatherer.device.type == "cuda" else 1)
 
     # the heads of a row side by side
     place = np.arange(len(row)) - np.searchsorted(row, row)  # [instances] which of its row's
