@@ -377,7 +377,8 @@ def test_contexts_may_share_a_row(norm: str, own: dict[str, str]) -> None:
     model = small_model(norm, **own)
     gatherer, sentences = Gatherer(STORE, 3), np.array([3, 0, 2, 5, 1, 3, 2, 3])
     given = np.array([[c == "x" for c in row] for row in ("xxx", "...", ".x.", "x..", "x..", "..x", "...", "x.x")])
-    alone, beside = (gatherer.one_per_row(sentences, given, together) for together in (1, 4))
+    # multiple 1: the last row is full to its end
+    alone, beside = (gatherer.one_per_row(sentences, given, together, multiple=1) for together in (1, 4))
     assert alone.context is not None and beside.context is not None
     assert (len(alone.context.ids), len(beside.context.ids)) == (8, 2)
     selection, real = torch.from_numpy(given), alone.target.sentence >= 0

@@ -200,9 +200,10 @@ class Tdnmt(SentNmt):
             mask = (memory.context_sentence >= 0)[:, None, None, :]
             if memory.begins is not None:
                 place = memory.begins[:, None] + torch.arange(memory.longest, device=mask.device)  # [R, K]
-                place = place.clamp(max=memory.context_sentence.numel() - 1)
+                inside = place < memory.context_sentence.numel()
+                place = torch.where(inside, place, 0)
                 row = torch.arange(len(place), device=mask.device)[:, None]
-                mask = (memory.context_sentence.flatten()[place] == row)[:, None, None, :]
+                mask = (inside & (memory.context_sentence.flatten()[place] == row))[:, None, None, :]
                 context = [kv.at(place) for kv in context]
             bypass = None if memory.empty is None else memory.empty[:, None]
         else:
