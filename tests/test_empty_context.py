@@ -114,6 +114,17 @@ def test_automatic_labels_against_the_scores_themselves() -> None:
     assert all(automatic(Split(tiny_model("sentence"), PAIRS), 0.0).values())
 
 
+@pytest.mark.parametrize("kind", ["tdnmt", "han"])
+def test_only_what_was_annotated_need_be_translated(kind: str) -> None:
+    """The same translations of these; a model that reads its own earlier ones makes them all."""
+    split = Split(tiny_model(kind), PAIRS)
+    full, some = split.model.choose("full"), split.scorable[[3, 7]].tolist()
+    made: list[int] = []
+    found, everything = split.translate(full, progress=made.append, only=some), split.translate(full)
+    assert [found[s] for s in some] == [everything[s] for s in some]
+    assert sum(made) == (2 if kind == "tdnmt" else len(split.filled))
+
+
 def test_report_by_hand() -> None:
     """Sentences 0 and 1 are empty, 3 and 4 not; 0 and 3 are predicted to be."""
     split = Split(tiny_model("concat"), PAIRS)

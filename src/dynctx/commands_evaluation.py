@@ -181,14 +181,15 @@ def run_empty_context(
     texts = Split(model, held_out(model, split, data))
     decoding = changed(model.config.decoding, beam=beam)
     selectors = {s.name: s for s in (model.choose("none"), model.choose("full"), own)}
-    with bar(len(selectors) * len(texts.filled)) as advance, precision(model.device):
+    with precision(model.device):
         if entries is not None:
             truth, where = empty_context.find(texts, entries), str(annotations)
         else:
             truth = empty_context.automatic(texts, margin)
             where = f"automatic: no context makes the reference likelier by more than {margin:g} nats"
         predicted = texts.select(own).sum(axis=1) == 0
-        lines = {name: texts.translate(chosen, decoding, advance) for name, chosen in selectors.items()}
+        with bar(len(selectors) * len(truth)) as advance:
+            lines = {name: texts.translate(chosen, decoding, advance, truth) for name, chosen in selectors.items()}
     found = empty_context.report(texts, truth, where, predicted, lines)
     content = {"model": str(folder), "split": split, "selector": own.name, **found.to_json()}
     return content, found.to_text()

@@ -183,7 +183,7 @@ class EmptyReport:
 def report(
     split: Split, truth: dict[int, bool], where: str, predicted: Bools, texts: dict[str, list[str]]
 ) -> EmptyReport:
-    """predicted [sentences]: nothing selected. texts: the translations of the whole split by selector."""
+    """predicted [sentences]: nothing selected. texts: translations by selector, of these at least."""
     sentences = sorted(truth)
     empty = [truth[sentence] for sentence in sentences]
     parts = [[s for s in sentences if truth[s]], [s for s in sentences if not truth[s]]]

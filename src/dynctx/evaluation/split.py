@@ -6,8 +6,9 @@ can be scored and translators with context on the target side find it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from dynctx.decoding import batches_by_length
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
-from dynctx.pipeline import translate_documents
+from dynctx.pipeline import Wish, translate_and_explain
 from dynctx.selection.scoring import Bools, Scores, score
 from dynctx.selection.strategies import Selector
 
@@ -96,11 +97,18 @@ class Split:
         selector: Selector,
         decoding: DecodingConfig | None = None,
         progress: Callable[[int], None] | None = None,
+        only: Collection[int] | None = None,
     ) -> list[str]:
-        """A translation of each sentence, as the model makes it where no reference is known."""
+        """A translation of each sentence, as the model makes it where no reference is known.
+
+        only: the others may be left out; a model that reads earlier translations needs them all the same.
+        """
         settings = replace(decoding or self.model.config.decoding, sampling=False)
         documents = [Document(name, tuple(lines)) for name, lines in zip(self.ids, self.documents(self.sources))]
-        found = translate_documents(self.model, documents, settings, selector, progress)
+        wishes = None
+        if only is not None and not self.model.translator.reads_targets:
+            wishes = [Wish({s - a for s in only if a <= s < b}) for a, b in pairwise(self.starts.tolist())]
+        found, _ = translate_and_explain(self.model, documents, settings, selector, progress, wishes=wishes)
         return [sentence for document in found for sentence in document.sentences]
 
 
