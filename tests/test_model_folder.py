@@ -18,7 +18,7 @@ from dynctx import model_folder
 from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
-from dynctx.model_folder import Model, find_model, load_model, load_weights, save_model, weights_of
+from dynctx.model_folder import Model, find_model, fingerprint, load_model, load_weights, save_model, weights_of
 from dynctx.pipeline import translate_documents
 from dynctx.subwords import Subwords, train_subwords
 from dynctx.translators import build_translator
@@ -59,6 +59,19 @@ def same_weights(first: Model, second: Model) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_random_selectors_draw_with_the_seed_of_the_model(subwords: Subwords) -> None:
+    for seed in (1, 5):
+        for name in ("random 2", "random subset", "random 1 or none"):
+            assert make(subwords, seed=seed).choose(name).seed == seed  # type: ignore[attr-defined]
+
+
+def test_a_selector_beyond_the_scope_is_refused(subwords: Subwords) -> None:
+    model = make(subwords)
+    model.config.model.kind, model.config.model.scope = "tdnmt", 2
+    assert model.choose("previous 2").name == "previous 2"
+    assert "asks for more sentences than the model's scope of 2" in message(lambda: model.choose("previous 3"))
+
+
 # there and back again
 
 
@@ -69,7 +82,7 @@ def test_a_saved_model_comes_back_as_it_was(tie: str, tmp_path: Path, subwords: 
     again = load_model(tmp_path / "model")
     assert same_weights(model, again)
     assert again.config == model.config
-    assert again.about == model.about
+    assert again.about == {**model.about, "weights": fingerprint(model.network)}
     assert again.source is again.target
     assert again.source.model == subwords.model
     assert not again.translator.training
@@ -85,7 +98,8 @@ def test_the_folder_holds_what_it_says(saved: Path) -> None:
         "spm.model",
     ]
     assert sorted(file.name for file in saved.parent.iterdir()) == ["model"]
-    assert json.loads((saved / "about.json").read_text()) == {"updates": 7}
+    weights = fingerprint(load_model(saved).network)
+    assert json.loads((saved / "about.json").read_text()) == {"updates": 7, "weights": weights}
     card = (saved / "README.md").read_text()
     assert card.startswith("# sentence model, en to de\n")
     assert "Updates: 7." in card

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +37,7 @@ from dynctx.selection.pseudo_labels import (
     load_values,
     pairs_of,
     statistics,
+    write,
 )
 from dynctx.translators import build_translator
 
@@ -84,17 +89,17 @@ def test_labels_by_hand() -> None:
         [
             [-1.0, -3.0, -2.0, -2.0],  # better, worse, tie
             [-2.5, -2.0, NAN, -2.0],  # worse, tie, absent
-            [NAN, NAN, NAN, -2.0],  # the first of a document
+            [NAN, NAN, NAN, -2.0],  # the first of a document: there is nothing to choose
             [NAN, NAN, NAN, NAN],  # unfit for training: never judged
         ],
         np.float32,
     )
     labels = Labels.of(values)
-    assert labels.value.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert labels.value.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert labels.counts.tolist() == [
         [True, True, False, True],
         [True, False, False, True],
-        [False, False, False, True],
+        [False, False, False, False],
         [False, False, False, False],
     ]
 
@@ -171,6 +176,19 @@ def test_bleus_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
         assert found[number].tolist() == pytest.approx(expected, abs=1e-4, nan_ok=True), sentence
 
 
+def test_bleus_are_counted_in_words_of_the_target_language(judge: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge.config.data.target_language = "zh"  # whose characters are words
+    languages: list[str] = []
+
+    def counted(texts: list[str], references: list[str], *, language: str) -> list[float]:
+        languages.append(language)
+        return [0.0] * len(texts)
+
+    monkeypatch.setattr("dynctx.selection.pseudo_labels.sentence_bleus", counted)
+    bleu_values(judge, gatherer_of(judge), np.array([0, 1]), batch_tokens=60)
+    assert languages == ["zh"]
+
+
 # the folder
 
 
@@ -186,7 +204,23 @@ def test_labels_on_disk(judge: Model) -> None:
     about = json.loads((folder / "about.json").read_text())
     assert about["kind"] == "likelihood" and about["train"] == statistics(values, 0.0)
     labels = Labels.of(load_values(folder, "train", "likelihood", 9, SCOPE))
-    assert labels.counts.any(axis=1).tolist() == usable.tolist()
+    with_candidates = np.arange(9) > gatherer.firsts
+    assert labels.counts.any(axis=1).tolist() == (usable & with_candidates).tolist()
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "train.npy"
+    write(place, np.zeros((2, 3), np.float32))
+    before = place.read_bytes()
+
+    def full(file: Any, values: Any, **_: Any) -> None:
+        file.write(b"some")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(DynctxError, match="cannot be written: No space left on device"):
+        write(place, np.ones((2, 3), np.float32))
+    assert place.read_bytes() == before and os.listdir(tmp_path) == ["train.npy"]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -219,6 +253,22 @@ def test_a_killed_run_goes_on_where_it_was(judge: Model, tmp_path: Path, monkeyp
     before = len(judged)
     made(judge)  # and a finished folder is left alone
     assert len(judged) == before and contents(folder) == whole
+
+
+def test_labelling_stops_between_two_parts_when_its_time_is_up(
+    judge: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pseudo_labels, "PART", 2)  # three parts of train, three of dev
+    whole = contents(made(judge))
+    judge.config.labels.folder = str(tmp_path / "again")
+    clock = itertools.count(1)  # a second for each look at it
+    monkeypatch.setattr(pseudo_labels, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert label(judge.config, judge, 0, 1, quiet, alone, deadline=2) is False
+    assert sorted(path.name for path in (tmp_path / "again" / "parts").iterdir()) == [
+        *("train-000000.npy", "train-000001.npy")
+    ]
+    assert label(judge.config, judge, 0, 1, quiet, alone, deadline=100) is True
+    assert contents(tmp_path / "again") == whole
 
 
 def test_two_processes_write_what_one_writes(judge: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ TABLE: dict[str, Any] = {
     "runs": {"a": {}},
     "rows": [
         {"name": "first", "run": "a"},
-        {"name": "third", "run": "a", "seeds": [2]},
+        {"name": "third", "run": "a"},
         {"name": "second", "run": "a", "control": "first", "others": ["third"], "paper": 20.34},
     ],
 }

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from dynctx.claims import claimed
 from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
@@ -19,7 +22,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
-from dynctx.selection.strategies import Selector
+from dynctx.selection.strategies import Fixed, Previous, Selector
 
 
 def train_model(config: Config) -> None:
@@ -27,11 +30,13 @@ def train_model(config: Config) -> None:
 
     if not (Path(config.data.folder) / "card.json").exists():  # the last thing that prepare writes
         raise DynctxError(f"{config.data.folder}: no prepared data here (data.folder); run 'dynctx prepare' first")
-    training.run(config)
+    leader = int(os.environ.get("RANK", 0)) == 0  # of torchrun's processes
+    with claimed(config.training.output) if leader else nullcontext():
+        training.run(config)
 
 
-def label_corpus(config: Config) -> None:
-    """Pseudo labels for train and dev, alone or as one of torchrun's processes."""
+def label_corpus(config: Config, deadline: float | None = None) -> bool:
+    """Pseudo labels for train and dev, alone or as one of torchrun's processes; False if the time was up."""
     from dynctx.selection.pseudo_labels import label
     from dynctx.training.loop import make_fabric
 
@@ -47,9 +52,10 @@ def label_corpus(config: Config) -> None:
             f"{config.model.scope} (model.scope); they must be the same"
         )
     check_subwords(config.labels.model, model, *load_subwords(config.data.folder))
-    say = print if fabric.global_rank == 0 else lambda text: None
-    with torch.no_grad(), fabric.autocast():
-        label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier)
+    leader = fabric.global_rank == 0
+    say = print if leader else lambda text: None
+    with claimed(config.labels.folder) if leader else nullcontext(), torch.no_grad(), fabric.autocast():
+        return label(config, model, fabric.global_rank, fabric.world_size, say, fabric.barrier, deadline)
 
 
 def export_model(place: Path, folder: Path, half: bool, mebibytes: int) -> None:
@@ -128,11 +134,12 @@ class bar:
 def oracle_of(model: Model, pairs: Sequence[tuple[Document, Document]]) -> Selector:
     """The best subset of each sentence by its reference: a bound, not a way to translate."""
     from dynctx.evaluation.oracle import TRYING, Oracle, tries
-    from dynctx.evaluation.split import Given, Split
+    from dynctx.evaluation.split import Split
 
     split = Split(model, pairs)
     with bar(tries(split.gatherer, np.arange(len(split))), doing=TRYING) as advance, precision(model.device):
-        return Given(split.select(Oracle(model.translator, advance)), "oracle")
+        chosen = split.select(Oracle(model.translator, advance))
+    return Fixed(Previous(0), {n: (np.flatnonzero(row) + 1).tolist() for n, row in enumerate(chosen)}, "oracle")
 
 
 def test_model(

@@ -3,13 +3,14 @@
 config.yaml          the effective configuration: how to build it
 model.safetensors    the weights (or model-00001-of-00003.safetensors and so on)
 spm.model            the subword model (or spm.source.model and spm.target.model)
-about.json           updates of these weights and of the whole run, scores, versions; and where somebody wrote them
-                     down trained_on, results and licence
+about.json           updates of these weights and of the whole run, scores, versions, fingerprints of the weights and of
+                     those they began with; and where somebody wrote them down trained_on, results and licence
 README.md            the model card, for people
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -88,6 +89,15 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in named(module).items()}
 
 
+def fingerprint(module: nn.Module) -> str:
+    """Of the weights: what was made with one model must not be taken for that of another of the same name."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
 def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31) -> None:
     """Write the folder beside its place and rename it into it: a reader sees the old one or the new one."""
     from safetensors import SafetensorError
@@ -100,7 +110,8 @@ def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = 
         (beside / "config.yaml").write_text(to_yaml(model.config), encoding="utf-8")
         save_subwords(beside, model.source, model.target)
         with atomic_write(beside / "about.json") as file:
-            json.dump(model.about, file, indent=1, ensure_ascii=False)
+            about = {**model.about, "weights": fingerprint(model.network)}
+            json.dump(about, file, indent=1, ensure_ascii=False)
         (beside / "README.md").write_text(card(model), encoding="utf-8")
         save_weights(beside, weights_of(model.network), dtype, shard_bytes)
         shutil.rmtree(old, ignore_errors=True)

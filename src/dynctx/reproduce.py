@@ -3,7 +3,8 @@
 A table is a YAML file: runs that start from one another, and rows that score a run with a selector beside a control.
 Runs and rows are worked off in order, for one seed after the other. What is finished is kept and not done again, so
 the same command goes on where it was stopped, here or on another machine that has the `runs` and the results, with the
-translations that lie beside them.
+translations that lie beside them. Given several times at once, the command shares the work: a call leaves out what
+another one is at, and comes back to it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import Any
 import torch
 
 from dynctx import __version__
+from dynctx.claims import Busy, claimed
 from dynctx.config import Config, apply_overrides, beyond_scope, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
 from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
-from dynctx.model_folder import load_model, read_config
+from dynctx.model_folder import find_model, load_model, read_about, read_config
 from dynctx.pipeline import translate_and_explain
 from dynctx.prepare import read_held_out
 from dynctx.table_pages import keyed, markdown, means
@@ -42,6 +44,7 @@ UNUSED = {
     "reinforce": (*ELSEWHERE, "labels", "training.selector"),
 }
 TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on
+WAIT = 2.0  # seconds between two looks at what another call is at
 
 
 class OutOfTime(Exception):
@@ -65,8 +68,11 @@ class Reproduction:
         self.checked: set[tuple[str, int]] = set()  # runs that are what the table says, and their seeds
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
-        self.results: dict[str, dict[str, Any]] = self.read(".json")  # by "name / seed"
-        self.said: dict[str, list[list[str]]] = self.read(TRANSLATIONS)  # the translations, by the same
+        self.results: dict[str, dict[str, Any]] = {}  # by "name / seed"
+        self.said: dict[str, list[list[str]]] = {}  # the translations, by the same
+        self.changed: set[str] = set()  # what this call has found out and not written yet
+        self.waiting = False  # for other calls
+        self.look()
         self.check_controls()
 
     def check_controls(self) -> None:
@@ -98,21 +104,69 @@ class Reproduction:
         for row, seed in wanted:  # before anything is done or written
             self.check_row(row, seed)
         try:
-            for row, seed in wanted:  # first what has been translated, here or elsewhere: that costs no training
-                there = keyed(row.name, seed) in self.results
-                if there and all(keyed(name, seed) in self.said for name in (row.name, *compared(row))):
-                    self.score(row, seed)
-            for row, seed in wanted:
-                if keyed(row.name, seed) not in self.results:
-                    self.ensure(row.run, seed)
-                    self.translate(row, seed)
-                self.score(row, seed)
+            self.score_what_can_be(wanted)  # what has been translated, here or elsewhere: that costs no training
+            while left := [pair for pair in wanted if not self.is_finished(*pair)]:
+                if self.advance(left):
+                    self.waiting = False
+                else:
+                    self.wait()
         except OutOfTime:
             print("the time is up; the same command goes on from here", flush=True)
             return False
         finally:
             self.write()
         return True
+
+    def is_finished(self, row: TableRow, seed: int) -> bool:
+        record = self.results.get(keyed(row.name, seed))
+        return record is not None and (not self.scoring or is_scored(record, row))
+
+    def advance(self, left: list[tuple[TableRow, int]]) -> bool:
+        """Work on these rows, but those that other calls are at; whether there was anything to do."""
+        found = False
+        for row, seed in left:
+            try:
+                if keyed(row.name, seed) not in self.results:
+                    self.ensure(row.run, seed)
+                    with claimed(self.place(row.run, seed)):
+                        self.look()
+                        if keyed(row.name, seed) not in self.results:
+                            self.translate(row, seed)
+                    found = True
+            except Busy:
+                continue
+            found |= self.score_what_can_be([(row, seed)])
+        return found
+
+    def score_what_can_be(self, rows: list[tuple[TableRow, int]]) -> bool:
+        """Score those rows that are translated, as their controls are; whether there were any."""
+        there = self.results.keys() | self.said.keys()
+        ready = [
+            (row, seed)
+            for row, seed in rows
+            if all(keyed(name, seed) in there for name in (row.name, *compared(row)))
+            and keyed(row.name, seed) in self.results
+            and not self.is_finished(row, seed)
+        ]
+        for row, seed in ready:
+            self.score(row, seed)
+        return bool(ready)
+
+    def wait(self) -> None:
+        """For the other calls: all that is left is theirs, or waits for what is theirs."""
+        if not self.waiting:
+            print("what is left is being done by other calls of this command; waiting for them", flush=True)
+        self.waiting = True
+        self.look_at_the_clock()
+        time.sleep(WAIT)
+        self.look()
+
+    def look(self) -> None:
+        """What other calls have written since."""
+        own = {key: self.results[key] for key in self.changed}
+        said = {key: self.said[key] for key in self.changed & self.said.keys()}
+        self.results = {**self.read(".json"), **own}
+        self.said = {**self.read(TRANSLATIONS), **said}
 
     def place(self, name: str, seed: int) -> Path:
         return Path(self.table.folder) / f"seed{seed}" / name
@@ -138,16 +192,18 @@ class Reproduction:
             if other:
                 self.ensure(other, seed)
         self.look_at_the_clock()
-        config = self.config(name, seed)
-        if run.labels:
-            from dynctx.commands import label_corpus
-
-            label_corpus(config)
+        from dynctx.commands import label_corpus
         from dynctx.training import run as train
 
-        print(f"== {name}, seed {seed}", flush=True)
-        if train(config, self.deadline).get("paused"):
-            raise OutOfTime
+        config = self.config(name, seed)
+        with claimed(config.training.output):
+            if self.is_there(name, seed):  # by now: another call was at it
+                return
+            if run.labels and not label_corpus(config, self.deadline):
+                raise OutOfTime
+            print(f"== {name}, seed {seed}", flush=True)
+            if train(config, self.deadline).get("paused"):
+                raise OutOfTime
 
     def is_there(self, name: str, seed: int) -> bool:
         place = self.place(name, seed)
@@ -167,14 +223,12 @@ class Reproduction:
                     f"{at(self.output.with_suffix('.json'))}: row {row.name!r}, seed {seed}, was made with {name} "
                     f"{record[name]!r}, and the table now says {now!r}; give it another name, or remove it there"
                 )
-        if "scores" in record and [found["row"] for found in record["against"]] != compared(row):
-            del record["scores"]  # compared with other rows than these: to be scored again
 
     def asked(self, row: TableRow) -> dict[str, Any]:
         return {"run": row.run, "test": self.table.test, "beam": self.table.beam, "asked": row.selector}
 
     def check_run(self, name: str, seed: int) -> None:
-        from dynctx.training.loop import FREE, differences
+        from dynctx.training.same_run import FREE, differences
 
         if (name, seed) in self.checked:
             return
@@ -185,6 +239,13 @@ class Reproduction:
                 self.check_run(other, seed)
         if not self.is_there(name, seed):
             return
+        if run.init and self.is_there(run.init, seed):
+            began, now = (read_about(find_model(p)) for p in (place, self.place(run.init, seed)))
+            if began.get("init", now.get("weights")) != now.get("weights"):
+                raise DynctxError(
+                    f"{place}: this run began with other weights than {self.place(run.init, seed)} now has; remove it "
+                    "and the rows that it has in the results, or bring back what it began with"
+                )
         free = [key for key in FREE if key != "training.updates"]  # a finished run had so many
         differing = differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
         if not differing:
@@ -201,7 +262,6 @@ class Reproduction:
     def translate(self, row: TableRow, seed: int) -> None:
         """Translate the test set with a row's run and selector."""
         self.look_at_the_clock()
-        self.output.parent.mkdir(parents=True, exist_ok=True)
         from dynctx.commands import changed, oracle_of, precision
         from dynctx.devices import pick_device
 
@@ -234,16 +294,22 @@ class Reproduction:
             "dynctx": __version__,
         }
         self.said[keyed(row.name, seed)] = [list(document.sentences) for document in found]
-        with atomic_write(self.output.with_suffix(TRANSLATIONS)) as file:
-            json.dump({"rows": self.said}, file, ensure_ascii=False)
-        self.write()
+        self.changed.add(keyed(row.name, seed))
+        self.forget_comparisons(row.name, seed)
+        self.write(translated=True)
         print(f"{row.name}, seed {seed}: translated in {seconds:.1f} s", flush=True)
+
+    def forget_comparisons(self, name: str, seed: int) -> None:
+        """What was compared with an earlier translation of this row is to be compared again."""
+        self.known.pop(keyed(name, seed), None)
+        for key, record in self.results.items():
+            if record["seed"] == seed and name in [found["row"] for found in record.get("against", [])]:
+                record.pop("scores", None)
+                self.changed.add(key)
 
     def score(self, row: TableRow, seed: int) -> None:
         """Score a row's translations, and compare them with those of its control of the same seed."""
         record = self.results[keyed(row.name, seed)]
-        if not self.scoring or "scores" in record:
-            return
         scores = self.scores(row.name, seed)
         comparisons = {name: paired_bootstrap(scores[0], self.scores(name, seed)[0]) for name in compared(row)}
         record |= {
@@ -253,6 +319,7 @@ class Reproduction:
                 {"row": name, "delta": round(found.delta, 2), "p": found.p_value} for name, found in comparisons.items()
             ],
         }
+        self.changed.add(keyed(row.name, seed))
         self.write()
         print(f"{row.name}, seed {seed}: " + ", ".join(f"{k} {v}" for k, v in record["scores"].items()), flush=True)
 
@@ -270,14 +337,25 @@ class Reproduction:
             self.known[key] = score_documents(found, references, config.data.target_language or "en")
         return self.known[key]
 
-    def write(self) -> None:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.output.with_suffix(".json")) as file:
-            content = {"title": self.table.title, "command": self.command, "rows": self.results}
-            content["means"] = means(self.table, self.results)
-            json.dump(content, file, ensure_ascii=False)
-        with atomic_write(self.output.with_suffix(".md")) as file:
-            file.write(markdown(self.table, self.command, self.results))
+    def write(self, translated: bool = False) -> None:
+        """What this call has found out, beside what others have written."""
+        with claimed(self.output.parent, wait=True):
+            self.look()
+            if translated:
+                with atomic_write(self.output.with_suffix(TRANSLATIONS)) as file:
+                    json.dump({"rows": self.said}, file, ensure_ascii=False)
+            with atomic_write(self.output.with_suffix(".json")) as file:
+                content = {"title": self.table.title, "command": self.command, "rows": self.results}
+                content["means"] = means(self.table, self.results)
+                json.dump(content, file, ensure_ascii=False)
+            with atomic_write(self.output.with_suffix(".md")) as file:
+                file.write(markdown(self.table, self.command, self.results))
+        self.changed.clear()
+
+
+def is_scored(record: dict[str, Any], row: TableRow) -> bool:
+    """Scored, and compared with just those rows that the table says now."""
+    return "scores" in record and [found["row"] for found in record["against"]] == compared(row)
 
 
 def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:

@@ -49,6 +49,10 @@ def compared(row: TableRow) -> list[str]:
     return [name for name in (row.control, *row.others) if name]
 
 
+def seeds_of(table: TableConfig, row: TableRow) -> set[int]:
+    return set(row.seeds or table.seeds)
+
+
 def load_table(path: Path) -> TableConfig:
     table = build(TableConfig, read_yaml(path), at(path), "")
     table.config = str(find_config(table.config, path))
@@ -59,6 +63,10 @@ def load_table(path: Path) -> TableConfig:
         for control in compared(row):
             if control not in names[: names.index(row.name)]:
                 raise DynctxError(f"{at(path)}: row {row.name!r}: its control {control!r} is no row above it")
+            if lacking := sorted(seeds_of(table, row) - seeds_of(table, table.rows[names.index(control)])):
+                raise DynctxError(
+                    f"{at(path)}: row {row.name!r} has seed {lacking[0]}, and its control {control!r} has not"
+                )
     for name, run in table.runs.items():
         for other in (run.init, run.labels):
             if other and other not in list(table.runs)[: list(table.runs).index(name)]:

@@ -13,17 +13,16 @@ nothing. NON's own label is 1 where no candidate beats it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
@@ -33,10 +32,9 @@ from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
-from dynctx.model_folder import Model, check_reserve
+from dynctx.model_folder import Model, check_reserve, fingerprint
 from dynctx.selection import reward_tables
 from dynctx.selection.scoring import score
-from dynctx.translators.sentence import SentNmt
 
 PART = 4096  # sentences judged between two writes
 Floats = NDArray[np.float32]
@@ -54,7 +52,7 @@ class Labels:
     def of(cls, values: Floats, margin: float = 0.0) -> Labels:
         gain = values[:, :-1] - values[:, -1:]  # nan compares as neither
         better, worse = gain > margin, gain < -margin
-        judged = ~np.isnan(values[:, -1:])
+        judged = ~np.isnan(gain).all(axis=1, keepdims=True)  # has a candidate: else NON is all there is
         non = ~better.any(axis=1, keepdims=True) & judged
         value = np.concatenate([better, non], axis=1).astype(np.float32)
         return cls(value, np.concatenate([better | worse, judged], axis=1))
@@ -95,8 +93,19 @@ def table(count: int, scope: int, row: Ints, column: Ints, values: NDArray[Any])
     return found
 
 
-def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier: Callable[[], None]) -> None:
-    """Judge train and dev; `world` processes share the parts out, the first puts them together."""
+def label(
+    config: Config,
+    model: Model,
+    rank: int,
+    world: int,
+    say: Say,
+    barrier: Callable[[], None],
+    deadline: float | None = None,
+) -> bool:
+    """Judge train and dev; `world` processes share the parts out, the first puts them together.
+
+    deadline (of time.monotonic, for one process): when to stop between two parts; False where that has been.
+    """
     folder, data = Path(config.labels.folder), Path(config.data.folder)
     check_reserve(config.labels.model, model.config, config)
     about: dict[str, Any] = {
@@ -123,6 +132,8 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
             place = folder / "parts" / f"{split}-{number:06d}.npy"
             if number % world != rank or place.exists():
                 continue
+            if deadline is not None and time.monotonic() > deadline:
+                return False
             write(place, kind.judge(model, gatherer, sentences, config.labels.batch_tokens))
             say(f"{split}: part {number + 1} of {len(parts)}")
         barrier()
@@ -138,15 +149,7 @@ def label(config: Config, model: Model, rank: int, world: int, say: Say, barrier
     barrier()
     if rank == 0:
         shutil.rmtree(folder / "parts", ignore_errors=True)
-
-
-def fingerprint(translator: SentNmt) -> str:
-    """Of the weights: a model that was trained again under the same name judges anew."""
-    digest = hashlib.sha256()
-    for name, tensor in translator.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
+    return True
 
 
 def judged_sentences(store: TokenStore, config: Config) -> Ints:
