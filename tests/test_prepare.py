@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.documents import Document, TextFile
 from dynctx.errors import DynctxError
 from dynctx.prepare import card_text, check_splits, load_subwords, read_held_out, summarise, why_unfit
-from dynctx.subwords import EOS
+from dynctx.subwords import EOS, Subwords
 
 
 def prepare(config: DataConfig) -> dict[str, Any]:
@@ -69,9 +70,9 @@ def test_the_card_counts_what_is_there(tiny_data: DataConfig) -> None:
     assert dev["overlap_with_train"] == {"sources": 3, "pairs": 1}
     assert news["overlap_with_train"] == {"sources": 2, "pairs": 2}
     assert "overlap_with_train" not in train
-    lengths = train["lengths"]["source"]  # sorted: 0 2 2 2 3 3 6 10 10
+    lengths = train["lengths"]["source"]  # before anything is cut, sorted: 0 2 2 2 3 3 6 10 11
     assert {key: lengths[key] for key in ("mean", "p50", "p90", "p99", "max")} == dict(
-        mean=4.22, p50=3, p90=10, p99=10, max=10
+        mean=4.33, p50=3, p90=11, p99=11, max=11
     )
     assert {name: count for name, count in lengths["histogram"].items() if count} == {
         "0": 1,
@@ -149,6 +150,27 @@ def test_kind_of_subwords(tiny_data: DataConfig, kind: Literal["bpe", "unigram"]
     prepare(dataclasses.replace(tiny_data, subwords=kind))
     score = load_subwords(tiny_data.folder)[0].processor.GetScore(8)
     assert (score == -1) == (kind == "bpe")  # the second piece of BPE; a log probability of the other
+
+
+def test_the_settings_of_subwords_are_those_of_the_config(
+    tiny_data: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    train = preparing.train_subwords
+
+    def watched(sentences: Iterable[str], vocabulary: int, **settings: Any) -> Subwords:
+        asked.append({"vocabulary": vocabulary, **settings})
+        return train(sentences, vocabulary, **settings)
+
+    monkeypatch.setattr(preparing, "train_subwords", watched)
+    own: dict[str, Any] = {
+        "character_coverage": 0.98,
+        "byte_fallback": True,
+        "normalization": "identity",
+        "vocabulary": 280,
+    }
+    prepare(dataclasses.replace(tiny_data, **own, subwords="unigram", subword_sample=5))
+    assert asked == [{**own, "kind": "unigram", "sample": 5, "threads": 1}]
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -247,14 +269,15 @@ def test_unicode_line_ends_inside_a_sentence(
 def test_progress_is_told(tiny_data: DataConfig) -> None:
     said: list[str] = []
     preparing.prepare(tiny_data, say=said.append, threads=1)
-    assert said == ["training the subword model", "encoding train", "encoding dev", "encoding news"]
+    assert said[:4] == ["training the subword model", "encoding train", "encoding dev", "encoding news"]
+    assert said[4:] == ["warning: most lines of news are in train as well: its scores will mean little"]
 
 
 def test_card_text(tiny_data: DataConfig) -> None:
     lines = card_text(prepare(tiny_data)).splitlines()
     assert lines[0] == "vocabulary: 14 pieces (joint)"
     assert lines[1] == "train: 3 documents, 9 sentence pairs"
-    assert lines[2] == "  source: 38 pieces, mean 4.22, median 3, 90 % up to 10, 99 % up to 10, longest 10"
+    assert lines[2] == "  source: 38 pieces, mean 4.33, median 3, 90 % up to 11, 99 % up to 11, longest 11"
     assert lines[3] == "    length 0: 11.1 %  1-4: 55.6 %  5-9: 11.1 %  10-19: 22.2 %"
     dropped = "1 empty, 1 longer than max_length, 1 length ratio over max_ratio"
     assert lines[6] == f"  not trained on, kept as context: {dropped}"
@@ -329,14 +352,50 @@ def blank_pair(folder: Path, source: str, target: str) -> ParallelFiles:
 
 @pytest.mark.parametrize("split", ["train", "dev", "news"])
 def test_sides_that_do_not_match(prepared: DataConfig, tmp_path: Path, split: str) -> None:
-    """The message names both places, on one line, and the folder no longer passes for a finished one."""
+    """The message names both places, on one line, and what was prepared before stays as it was."""
+    before = {path: path.read_bytes() for path in Path(prepared.folder).rglob("*") if path.is_file()}
     bad = blank_pair(tmp_path, "ab\n\na\nb\n", "xy\n\nx\n")
     changed = {"train": {"train": [bad]}, "dev": {"dev": bad}, "news": {"test": {"news": bad}}}
     text = message(dataclasses.replace(prepared, **changed[split]))  # type: ignore[arg-type]
     assert "\n" not in text
     assert f"document '2' has 2 sentences at {bad.source.path}:3 but 1 at {bad.target.path}:3" in text
     assert "SentencePiece" not in text and "vocabulary" not in text
-    assert not (Path(prepared.folder) / "card.json").exists()
+    assert {path: path.read_bytes() for path in Path(prepared.folder).rglob("*") if path.is_file()} == before
+
+
+def test_splits_of_an_earlier_call_are_gone(prepared: DataConfig) -> None:
+    """They have the ids of another vocabulary. What somebody else put there stays."""
+    folder = Path(prepared.folder)
+    (folder / "mine.jsonl").write_text("{}\n")
+    card = prepare(dataclasses.replace(prepared, dev=None, vocabulary=15))
+    assert list(card["splits"]) == ["train", "news"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("card.json", "mine.jsonl", "news", "news.jsonl", "spm.model", "train")
+    ]
+
+
+def test_what_is_probably_not_meant(tmp_path: Path) -> None:
+    """One long document, the same file twice, the wrong script, a vocabulary that cannot be had."""
+    lines = [f"{a}{b}{c}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
+    (tmp_path / "long").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "single").write_text("".join(f"{line}\n\n" for line in lines[:20]))
+    long, single = (ParallelFiles(TextFile(str(tmp_path / n)), TextFile(str(tmp_path / n))) for n in ("long", "single"))
+    said: list[str] = []
+    config = DataConfig(
+        folder=str(tmp_path / "data"), source_language="zh", target_language="en", train=[long], dev=single,
+        vocabulary=500, byte_fallback=False, subwords="unigram", max_length=1,
+    )  # fmt: skip
+    preparing.prepare(config, say=said.append, threads=1)
+    found = [text.removeprefix("warning: ") for text in said if text.startswith("warning: ")]
+    size = len(load_subwords(config.folder)[0])
+    assert "train is one document of 216 sentences; is a blank line missing between documents?" in found
+    assert "every document of dev has one sentence: there is no context in it" in found
+    assert "216 of 216 pairs are not trained on" in found
+    assert size < 500 and f"the training data makes a vocabulary of {size} pieces, not of 500" in found
+    assert {f"{tmp_path / name} is both source and target" for name in ("long", "single")} < set(found)
+    assert "most lines of dev are in train as well: its scores will mean little" in found
+    assert "most sources of dev have no letter of Chinese" in found
+    assert not any("targets of dev" in text for text in found)
 
 
 def test_a_missing_text(tiny_data: DataConfig) -> None:

@@ -5,12 +5,14 @@
     FOLDER/dev.jsonl NAME.jsonl   the texts of dev and test, for scoring
     FOLDER/card.json              what is in it: counts, lengths, what was dropped, overlap
 
-Every text is read twice and never held: once for the subword model, once to be encoded.
+Every text is read twice and never held: once for the subword model, once to be encoded. All of it is made in a folder
+inside and put in its place at the end, so what was prepared before stays whole if anything goes wrong on the way.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -19,14 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from dynctx.claims import claimed
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.corpus import StoreWriter
 from dynctx.documents import Document, read_parallel
 from dynctx.errors import DynctxError
 from dynctx.files import atomic_write
+from dynctx.languages import is_foreign, name_of
 from dynctx.plain_data import to_dict
 from dynctx.subwords import Subwords, train_subwords
 
+SUBWORDS = ("spm.model", "spm.source.model", "spm.target.model")
+MADE = ".unfinished"  # no split can have this name
+MANY_SENTENCES = 200  # few documents are as long
 CHUNK = 50_000  # sentences encoded at a time: enough to keep the threads busy, little memory
 Say = Callable[[str], None]
 
@@ -34,17 +41,29 @@ Say = Callable[[str], None]
 def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str, Any]:
     """Do all of it; returns the data card."""
     splits = check_splits(config)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "card.json").unlink(missing_ok=True)  # a folder without a card is one that is not finished
+    with claimed(config.folder):
+        made = Path(config.folder) / MADE
+        shutil.rmtree(made, ignore_errors=True)  # of a call that was killed
+        try:
+            made.mkdir()
+            card = make(config, made, splits, say, threads)
+            put_in_place(made)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return card
+
+
+def make(
+    config: DataConfig, folder: Path, splits: dict[str, list[ParallelFiles]], say: Say, threads: int
+) -> dict[str, Any]:
+    held_out = [name for name in splits if name != "train"]
+    seen = {name: HeldOut(splits[name][0]) for name in held_out}  # first: what is wrong with them shows at once
     if config.subwords_from:
         source, target = borrowed_subwords(config.subwords_from)
     else:
         say("training the subword model" + ("" if config.joint else "s"))
         source, target = make_subwords(config, threads)
     save_subwords(folder, source, target)
-    held_out = [name for name in splits if name != "train"]
-    seen = {name: HeldOut(splits[name][0]) for name in held_out}
     card: dict[str, Any] = {
         "source_language": config.source_language,
         "target_language": config.target_language,
@@ -62,9 +81,55 @@ def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str,
     for name, watcher in seen.items():
         card["splits"][name]["overlap_with_train"] = watcher.overlap()
     card["config"] = to_dict(config)
+    for doubt in doubts(config, card, seen):
+        say(f"warning: {doubt}")
     with atomic_write(folder / "card.json") as file:
         json.dump(card, file, indent=1, ensure_ascii=False)
     return card
+
+
+def put_in_place(made: Path) -> None:
+    """What was made, in the place of what an earlier call made here; splits that this one has not are gone, too."""
+    folder = made.parent
+    (folder / "card.json").unlink(missing_ok=True)  # a folder without a card is one that is not finished
+    for old in [place for place in folder.iterdir() if (place / "store.json").exists() and place != made]:
+        shutil.rmtree(old)
+        (folder / f"{old.name}.jsonl").unlink(missing_ok=True)
+    for name in SUBWORDS:
+        (folder / name).unlink(missing_ok=True)
+    for new in sorted(made.iterdir(), key=lambda place: place.name == "card.json"):  # the card last
+        new.replace(folder / new.name)
+
+
+def doubts(config: DataConfig, card: dict[str, Any], held_out: dict[str, HeldOut]) -> list[str]:
+    """What is probably not meant so."""
+    train, found = card["splits"]["train"], []
+    for name, split in card["splits"].items():
+        documents, sentences = split["documents"], split["sentences"]
+        if documents == 1 and sentences > MANY_SENTENCES:
+            found.append(
+                f"{name} is one document of {sentences:,} sentences; is a blank line missing between documents?"
+            )
+        if documents == sentences > 1:
+            found.append(f"every document of {name} has one sentence: there is no context in it")
+    if train["fit_for_training"] < train["sentences"] / 2:
+        found.append(
+            f"{train['sentences'] - train['fit_for_training']:,} of {train['sentences']:,} pairs are not trained on"
+        )
+    size = min(card["vocabulary"]["source"], card["vocabulary"]["target"])
+    if size < config.vocabulary and not config.subwords_from:
+        found.append(f"the training data makes a vocabulary of {size:,} pieces, not of {config.vocabulary:,}")
+    corpora = [*config.train, *([config.dev] if config.dev else []), *config.test.values()]
+    for same in {files.source.path for files in corpora if files.source == files.target}:
+        found.append(f"{same} is both source and target")
+    for name, watcher in held_out.items():
+        if watcher.overlap()["pairs"] > len(watcher.pairs) / 2:
+            found.append(f"most lines of {name} are in train as well: its scores will mean little")
+        for side, language in enumerate((config.source_language, config.target_language)):
+            foreign = sum(is_foreign(pair[side], language or "") for pair in watcher.pairs)
+            if foreign > len(watcher.pairs) / 2:
+                found.append(f"most {('sources', 'targets')[side]} of {name} have no letter of {name_of(language)}")
+    return found
 
 
 def check_splits(config: DataConfig) -> dict[str, list[ParallelFiles]]:
@@ -122,7 +187,7 @@ def borrowed_subwords(folder: str) -> tuple[Subwords, Subwords]:
 
 
 def save_subwords(folder: Path, source: Subwords, target: Subwords) -> None:
-    for name in ("spm.model", "spm.source.model", "spm.target.model"):
+    for name in SUBWORDS:
         (folder / name).unlink(missing_ok=True)  # a joint model must not lie beside separate ones
     if source is target:
         source.save(folder / "spm.model")
@@ -174,6 +239,7 @@ def encode_split(
     """Encode documents in chunks and describe what was seen. Only training pairs are ever dropped."""
     dropped: Counter[str] = Counter()
     histogram: dict[str, Counter[int]] = {"source": Counter(), "target": Counter()}
+    pieces = dict.fromkeys(histogram, 0)
     documents = sentences = 0
     for chunk in chunks(files):
         ids = [
@@ -186,13 +252,15 @@ def encode_split(
             both = [ids[0][at:end], ids[1][at:end]]
             reasons = [why_unfit(s, t, config) if training else "" for s, t in zip(*both)]
             dropped.update(reason for reason in reasons if reason)
+            for name, side in zip(histogram, both):
+                histogram[name].update(map(len, side))
             if training:  # what is too long to train on may still be context, cut to the limit
                 both = [[sentence[: config.max_length] for sentence in side] for side in both]
                 for watcher in watchers:
                     for line in zip(pair[0].sentences, pair[1].sentences):
                         watcher.watch(*line)
-            for name, side in zip(histogram, both):
-                histogram[name].update(map(len, side))
+            for name, side in zip(pieces, both):
+                pieces[name] += sum(map(len, side))
             writer.add(both[0], both[1], [not reason for reason in reasons])
             documents, sentences, at = documents + 1, sentences + len(reasons), end
     writer.close()
@@ -201,7 +269,7 @@ def encode_split(
         "sentences": sentences,
         "fit_for_training": sentences - sum(dropped.values()) if training else 0,
         "dropped": dict(dropped),
-        "pieces": {name: sum(n * c for n, c in counts.items()) for name, counts in histogram.items()},
+        "pieces": pieces,  # that are stored; lengths are of the texts as they are
         "lengths": {name: summarise(counts) for name, counts in histogram.items()},
     }
 
