@@ -36,6 +36,7 @@ class Scripted:
         self.module = nn.Linear(1, 1, bias=False)
         nn.init.constant_(self.module.weight, 10.0)
         self.score, self.seen = score, 0
+        self.copied: list[str] = []
         self.validated: list[int] = []
         self.saved: list[tuple[int, float]] = []
 

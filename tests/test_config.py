@@ -171,6 +171,8 @@ def test_true_is_no_choice_among_numbers() -> None:
         ({"training": {"checkpoint_every": 0}}, "training.checkpoint_every must be at least 1"),
         ({"training": {"log_every": 0}}, "training.log_every must be at least 1"),
         ({"training": {"updates": -1}}, "training.updates must not be negative"),
+        ({"decoding": {"length_penalty": -0.1}}, "length_penalty must not be negative"),
+        ({"training": {"word_dropout": 1}}, "training.word_dropout must lie in [0, 1)"),
         ({"training": {"label_smoothing": 1}}, "training.label_smoothing must lie in [0, 1)"),
         ({"training": {"label_smoothing": -0.1}}, "training.label_smoothing must lie in [0, 1)"),
         ({"training": {"validation": {"beam": 0}}}, "beam must be at least 1"),
@@ -179,6 +181,70 @@ def test_true_is_no_choice_among_numbers() -> None:
 )
 def test_rules(content: dict[str, Any], problem: str) -> None:
     assert refused(content).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        ({"training": {"stage": "scorer"}}, "training.stage: scorer needs a model that reads context"),
+        ({"training": {"stage": "reinforce"}}, "training.stage: reinforce needs a model that reads context"),
+        (
+            {"model": {"kind": "tdnmt"}, "training": {"stage": "reinforce", "reserve": 0.1}},
+            "training.reserve keeps documents from translators: with stage reinforce it needs reinforce.scorer_only",
+        ),
+        (
+            {"reinforce": {"law": "independent", "strategy": "size-first 2"}},
+            "reinforce.law: independent draws selections of any size; size-first needs the sequential law",
+        ),
+        (
+            {"model": {"kind": "san", "scope": 41}, "training": {"stage": "reinforce"}},
+            "reinforce.estimator: self-critical needs a model.scope of at most 40",
+        ),
+        (
+            {
+                "model": {"kind": "san", "scope": 11},
+                "training": {"stage": "reinforce"},
+                "reinforce": {"estimator": "exact"},
+            },
+            "reinforce.estimator: exact needs a model.scope of at most 10",
+        ),
+        ({"training": {"reserve": 1}}, "training.reserve must lie in [0, 1)"),
+        ({"training": {"reserve": -0.1}}, "training.reserve must lie in [0, 1)"),
+        ({"decoding": {"max_extra": -1}}, "max_extra must not be negative"),
+        ({"training": {"validation": {"temperature": 0}}}, "temperature must be above 0"),
+        ({"training": {"validation": {"batch_sentences": 0}}}, "batch_sentences must be at least 1"),
+        ({"labels": {"margin": -0.1}}, "labels.margin must not be negative"),
+        ({"labels": {"sentences": -1}}, "labels.sentences must not be negative"),
+        ({"reinforce": {"price": -0.1}}, "reinforce.price must not be negative"),
+        ({"reinforce": {"samples": 1}}, "reinforce.samples must be at least 2"),
+        ({"reinforce": {"alpha": 1.1}}, "reinforce.alpha must lie in [0, 1]"),
+        ({"reinforce": {"tried": 1.1}}, "reinforce.tried must lie in [0, 1]"),
+        ({"reinforce": {"generated": -0.1}}, "reinforce.generated must lie in [0, 1]"),
+        ({"reinforce": {"temperature": 0}}, "reinforce.temperature must be above 0"),
+        ({"scorer": {"pair_layers": 0}}, "scorer.pair_layers must be at least 1"),
+        ({"scorer": {"set_layers": -1}}, "scorer.set_layers must not be negative"),
+        ({"scorer": {"dropout": 1}}, "scorer.dropout must lie in [0, 1)"),
+        ({"scorer": {"temperature": 0}}, "scorer.temperature must be above 0"),
+        ({"scorer": {"enabled": True}}, "scorer.enabled: a sentence model has no use for context"),
+    ],
+)
+def test_rules_of_selection(content: dict[str, Any], problem: str) -> None:
+    assert refused(content).startswith(problem)
+
+
+def test_selection_at_the_limits_of_the_rules() -> None:
+    for estimator, scope in (("self-critical", 40), ("rloo", 40), ("exact", 10)):
+        own = {"price": 0, "samples": 2, "alpha": 1, "tried": 1, "generated": 0, "scorer_only": True}
+        parse_config(
+            {
+                "model": {"kind": "san", "scope": scope},
+                "scorer": {"enabled": True, "pair_layers": 1, "set_layers": 0, "dropout": 0},
+                "labels": {"margin": 0, "sentences": 0},
+                "reinforce": {"estimator": estimator, "law": "independent", **own},
+                "training": {"stage": "reinforce", "reserve": 0.99},
+                "decoding": {"max_extra": 0, "batch_sentences": 1},
+            }
+        )
 
 
 def test_values_at_the_limits_of_the_rules() -> None:

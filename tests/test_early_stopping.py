@@ -53,6 +53,11 @@ def test_a_run_ended_by_patience_stays_ended_until_it_gets_more(
     assert (recipe.validated, record["best_update"], record["scores"]["score"]) == ([7], 7, 9.0)
 
 
+def test_epochs_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    play(tmp_path, script, updates=1, log_every=1)
+    assert "update 1  epoch 1  loss " in capsys.readouterr().out
+
+
 def test_no_updates(tmp_path: Path) -> None:
     recipe, record = play(tmp_path, script, updates=0)
     assert (recipe.validated, recipe.saved, record["updates"]) == ([0], [(0, 10.0)], 0)
@@ -91,6 +96,29 @@ def test_the_average_is_the_mean_of_the_snapshots(tmp_path: Path) -> None:
         checkpoints.save_tensors(files[-1], {"a": torch.tensor(values), "b": torch.tensor([[3.0 * number]])})
     mean = checkpoints.average(files)
     assert (mean["a"].tolist(), mean["b"].tolist(), mean["a"].dtype) == ([3.0, 3.0], [[3.0]], torch.float32)
+
+
+def test_the_order_of_snapshots_cannot_matter(tmp_path: Path) -> None:
+    """In float32 the 1 would be lost beside 1e8, unless it came last."""
+    files = []
+    for value in (1e8, 1.0, -1e8):
+        files.append(tmp_path / f"{value}.safetensors")
+        checkpoints.save_tensors(files[-1], {"a": torch.tensor([value])})
+    for order in (files, files[::-1], [files[0], files[2], files[1]]):
+        assert checkpoints.average(order)["a"].item() == pytest.approx(1 / 3)
+
+
+def test_the_last_snapshots_are_averaged(tmp_path: Path) -> None:
+    """One more is kept for the checkpoint before the last: it has no part in it."""
+    weights: list[float] = []
+
+    def remember(update: int, weight: float) -> float:
+        weights.append(weight)
+        return 1.0
+
+    play(tmp_path, remember, updates=6, average=2, checkpoint_every=1)
+    assert len(snapshots_of(tmp_path)) == 3 and len(set(weights)) == 7
+    assert weights[6] == pytest.approx((weights[4] + weights[5]) / 2)
 
 
 def snapshots_of(output: Path) -> list[Path]:

@@ -13,8 +13,10 @@ from tiny_runs import changed
 
 from dynctx.batches import Batch, Gatherer, retargeted
 from dynctx.selection.scoring import score, sums
+from dynctx.subwords import EOS
 from dynctx.training import reinforce
 from dynctx.training.reinforce import Outcome, ReinforceRecipe
+from dynctx.translators.sampling import Drawn
 
 pytest_plugins = ("tiny_fixtures", "stage_fixtures")
 
@@ -67,6 +69,18 @@ def test_the_price_is_for_the_scorer_alone(tiny_config: Path, stages: Path, tmp_
     assert (plain.drawn == priced.drawn).all() and plain.advantage.abs().max() > 0
     assert torch.allclose(plain.advantage, priced.advantage, atol=1e-6)
     assert not torch.allclose(plain.logs["advantage"], priced.logs["advantage"], atol=1e-3)
+
+
+def test_a_bonus_for_entropy_is_taken_off_the_loss(tiny_config: Path, stages: Path) -> None:
+    losses, entropies = [], []
+    for bonus in (0.0, 0.5):
+        recipe = recipe_of(tiny_config, stages, f"reinforce.entropy_bonus={bonus}", "reinforce.scorer_only=true")
+        torch.manual_seed(3)
+        found = recipe.select(np.arange(24))
+        losses.append(found.loss.item())
+        entropies.append(recipe.policy(np.arange(24))[0].entropy().sum().item())
+    assert entropies[0] == entropies[1] > 1
+    assert losses[0] - losses[1] == pytest.approx(0.5 * entropies[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("sampling", ["include_non", "match_size"])
@@ -221,6 +235,26 @@ def test_what_is_told_of_a_batch(tiny_config: Path, stages: Path) -> None:
     }
 
 
+def test_the_initial_scorer_does_not_learn(tiny_config: Path, stages: Path) -> None:
+    recipe = recipe_of(tiny_config, stages)
+    assert recipe.scorer is not None
+    before = {name: weight.clone() for name, weight in recipe.initial.state_dict().items()}
+    with torch.no_grad():
+        for parameter in recipe.scorer.parameters():
+            parameter.add_(1.0)
+    assert all(torch.equal(weight, before[name]) for name, weight in recipe.initial.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in recipe.initial.parameters())
+
+
+def test_rewards_teach_what_is_frozen_in_stage_two(tiny_config: Path, stages: Path) -> None:
+    """All of TDNMT learns, unless the config says that its base is to stay."""
+    for settings, expected in (([], True), (["training.freeze=base"], False)):
+        translator = recipe_of(tiny_config, stages, *settings).translator
+        base = {name: p.requires_grad for name, p in translator.sentence_model().named_parameters()}
+        assert set(base.values()) == {expected}
+        assert all(p.requires_grad for name, p in translator.named_parameters() if name not in base)
+
+
 def test_the_initial_scorer_reads_as_it_read_then(tiny_config: Path, stages: Path) -> None:
     """What the translator learns changes the embedding, and the selections of now; not those of before."""
     recipe = recipe_of(tiny_config, stages)
@@ -237,3 +271,23 @@ def test_the_initial_scorer_reads_as_it_read_then(tiny_config: Path, stages: Pat
         recipe.translator.source_embedding.weight.normal_(std=5.0)
     assert as_initial(star) == (some, some)
     assert not torch.equal(recipe.policy(sentences)[1], star)
+
+
+def test_an_end_that_was_not_drawn_is_not_learned_from(
+    tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Translations of 7 7 7 ... are cut off at their limits, the reference and ten more; one that ends is not."""
+    recipe = recipe_of(tiny_config, stages)
+    sentences, chosen = np.array([8, 10]), np.zeros((2, 2), np.bool_)
+    references = [len(recipe.gatherer.store.target_ids(n)) - 1 for n in sentences]
+
+    def endless(model: Any, cache: Any, limits: torch.Tensor, *_: Any, longest: int, **named: Any) -> Drawn:
+        tokens = torch.where(torch.arange(longest + 1) < limits[:, None], 7, EOS)
+        tokens[limits == 19, 2:] = EOS
+        return Drawn(tokens, torch.zeros(0), torch.zeros(0))
+
+    monkeypatch.setattr(reinforce, "draw", endless)
+    assert references == [6, 9]
+    tokens, lengths = recipe.generate(sentences, chosen)
+    assert lengths.tolist() == [16, 3]
+    assert [row[:n].tolist()[-1] for row, n in zip(tokens, lengths)] == [7, EOS]

@@ -20,6 +20,7 @@ from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here
 from dynctx.config import load_config
 from dynctx.errors import DynctxError
 from dynctx.prepare import prepare
+from dynctx.training import loop
 from dynctx.training.loop import Training
 
 pytest_plugins = ("tiny_fixtures",)
@@ -289,3 +290,90 @@ def test_a_lengthened_run_is_the_same_as_a_long_one(tiny_config: Path, trained: 
     assert learned(short)["tensors"] == learned(trained)["tensors"]
     # checkpoint 20 lies between two lines of the log: the line at 21 then is of update 21 alone
     assert [line for line in curve(short) if line[0] != 21] == [line for line in curve(trained) if line[0] != 21]
+
+
+def test_what_is_told_is_of_the_model_that_is_there(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A better one was saved after the last checkpoint, and the run that goes on ends before it comes to it again."""
+    scores = {15: 1.0, 30: 2.0, 29: 0.5}
+    monkeypatch.setattr(Training, "evaluate", lambda self: {"score": scores[self.update], "loss": 1.0})
+    step = Training.step
+
+    def stop(self: Training, plans: list) -> None:
+        if self.update == 33:
+            raise KeyboardInterrupt
+        step(self, plans)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Training, "step", stop)
+        train_here(tiny_config, tmp_path)
+    assert reached(tmp_path) == 28
+    record = train_here(tiny_config, tmp_path, "training.updates=29", "training.average=0")
+    about = json.loads((tmp_path / "model" / "about.json").read_text())
+    assert record["scores"] == about["scores"] == {"update": 30, "score": 2.0, "loss": 1.0}
+    assert (record["best_update"], about["run_updates"]) == (30, 29)
+
+
+# stopped gently
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_asked_to_stop_keeps_all_it_has_learned(
+    number: int, code: int, tiny_config: Path, warm: Warm, tmp_path: Path
+) -> None:
+    """There is no checkpoint before, and none is due."""
+    settings = [tiny_config, f"training.output={tmp_path / 'run'}", "training.checkpoint_every=100000"]
+    started = warm.start("train", *settings, "training.updates=100000", "training.validate_every=5")
+    while not (tmp_path / "run" / "model" / "about.json").exists():
+        assert warm.server.poll() is None
+    assert not reached(tmp_path / "run")
+    started.kill(number)
+    ended = started.wait()
+    assert ended.code == code
+    update = reached(tmp_path / "run")
+    assert update >= 5 and f"stopped at update {update}; the same command goes on from here" in ended.out
+    again = warm.run("train", *settings, f"training.updates={update + 1}", "training.validate_every=5")
+    assert again.code == 0 and f"going on from update {update}\n" in again.out
+    assert "start at random" in ended.out and "start at random" not in again.out
+
+
+def test_long_work_is_saved_whatever_the_config_says(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes is the most that a crash may cost; here, none."""
+    saved: list[int] = []
+    checkpoint = Training.checkpoint
+
+    def noted(self: Training) -> None:
+        saved.append(self.update)
+        checkpoint(self)
+
+    monkeypatch.setattr(Training, "checkpoint", noted)
+    monkeypatch.setattr(loop, "LONGEST_UNSAVED", 0.0)
+    train_here(tiny_config, tmp_path, "training.updates=3", "training.checkpoint_every=100000", "training.average=0")
+    assert saved[:3] == [1, 2, 3]
+
+
+def test_a_finished_model_without_its_state_is_not_written_over(
+    tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    place = Path(shutil.copytree(trained, tmp_path / "run"))
+    shutil.rmtree(place / "state")
+    before = contents(place)
+    with pytest.raises(DynctxError, match="a finished model lies here, and nothing that a run could go on from"):
+        train_here(tiny_config, place)
+    assert contents(place) == before
+
+
+def test_scores_on_other_sentences_do_not_count(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A high score on one document is not the best of a run that is validated on two from then on."""
+    scores = {15: 9.0, 30: 1.0, 45: 2.0, 60: 1.5}
+    monkeypatch.setattr(Training, "evaluate", lambda self: {"score": scores[self.update], "loss": 1.0})
+    few = ["training.dev_documents=1", "training.average=0"]
+    train_here(tiny_config, tmp_path, *few, "training.updates=15")
+    record = train_here(tiny_config, tmp_path, "training.average=0")
+    assert record["best_update"] == 45
+    assert "training.dev_documents changed: earlier scores do not count" in capsys.readouterr().out

@@ -125,6 +125,18 @@ def test_it_is_the_exact_estimator_without_the_translator(
     assert largest > 0
 
 
+def test_a_bonus_for_entropy_is_taken_off_the_loss(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    losses = []
+    for bonus in (0.0, 0.5):
+        settings = rewarded(stages, "scorer.enabled=true", f"reinforce.entropy_bonus={bonus}")
+        recipe = RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+        loss, logs = recipe.loss(next(recipe.updates(0, 0))[2][0])
+        losses.append(loss.item())
+    total = logs["entropy"][0].item()  # summed over the batch
+    assert total > 1
+    assert losses[0] - losses[1] == pytest.approx(0.5 * total, rel=1e-3)
+
+
 def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     recipe = RewardedRecipe(
         changed(
@@ -145,6 +157,16 @@ def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path) -> 
     assert found["none"] == pytest.approx(0.1) and found["full"] == pytest.approx(0.8)
     assert found["oracle"] == pytest.approx(0.8)
     assert found["non"] == pytest.approx(10 / 12) and found["size"] == pytest.approx(3 / 12)
+
+
+def test_validation_is_without_dropout(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    settings = rewarded(stages, "scorer.enabled=true", "scorer.dropout=0.5")
+    recipe = RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+    modes: list[bool] = []
+    recipe.scorer.register_forward_hook(lambda module, *_: modes.append(module.training))
+    recipe.module.train()  # as an update leaves it
+    recipe.validate()
+    assert modes and not any(modes)
 
 
 def test_a_clear_table_is_learned(tiny_config: Path, stages: Path, tmp_path: Path) -> None:

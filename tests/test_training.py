@@ -14,16 +14,23 @@ from scripted import OneProcess, Scripted, play, script, scripted_config
 from tiny_runs import changed, curve, last_checkpoint, learned, log_of, train_here
 from torch import Tensor, nn
 
-from dynctx import decoding, pipeline
+from dynctx import pipeline
+from dynctx.batches import Batch
 from dynctx.config import Config, ScheduleConfig, load_config
 from dynctx.errors import DynctxError
+from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import token_losses
 from dynctx.model_folder import load_model, load_weights
+from dynctx.pipeline import translate_documents
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
+from dynctx.prepare import read_held_out
+from dynctx.subwords import EOS, UNK
 from dynctx.training import checkpoints, translation
-from dynctx.training.loop import FREE, Training, flat, learning_rate, make_fabric, train
+from dynctx.training.loop import Training, learning_rate, make_fabric, train
 from dynctx.training.reporting import count_parameters
+from dynctx.training.same_run import FREE, flat
+from dynctx.translators.concat import Concat
 
 pytest_plugins = ("tiny_fixtures",)
 
@@ -257,20 +264,28 @@ def test_tensorboard_draws_each_update_once(tiny_config: Path, tmp_path: Path) -
     assert [event.step for event in events.Scalars("dev/bleu")] == [14, 15, 21]
 
 
-def test_validation_goes_through_the_decoder_that_users_get(
+def test_validation_translates_as_users_will(
     tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert translation.translate is decoding.translate is pipeline.translate
-    calls = []
+    """With the settings of validation, and long lines in parts."""
+    monkeypatch.setattr(pipeline, "LONGEST", 9)
+    scored: list[list[str]] = []
 
-    def spy(model: Any, gatherer: Any, sentences: Any, config: Any, *rest: Any) -> Any:
-        calls.append((len(sentences), config, model.training))
-        return decoding.translate(model, gatherer, sentences, config, *rest)
+    def spy(texts: list[str], *rest: Any, **named: Any) -> Any:
+        scored.append(texts)
+        return corpus_bleu(texts, *rest, **named)
 
-    monkeypatch.setattr(translation, "translate", spy)
-    train_here(tiny_config, tmp_path, "training.updates=2", "training.validate_every=1", "training.average=0")
-    validation = changed(tiny_config, tmp_path).training.validation
-    assert [(count, config) for count, config, _ in calls] == [(12, validation)] * 2
+    monkeypatch.setattr(translation, "corpus_bleu", spy)
+    train_here(tiny_config, tmp_path, "training.updates=40", "training.validate_every=40", "training.average=0")
+    model = load_model(tmp_path)
+    sources = [source for source, _ in read_held_out(model.config.data.folder, "dev")]
+    assert any(len(ids) > 9 for source in sources for ids in model.source.encode(source.sentences))
+    found = translate_documents(model, sources, model.config.training.validation)
+    assert scored == [[sentence for document in found for sentence in document.sentences]]
+    whole = [alone for source in sources for alone in source.sentences]
+    monkeypatch.setattr(pipeline, "LONGEST", 256)
+    other = translate_documents(model, sources, model.config.training.validation)
+    assert len(whole) == 12 and other != found  # whole lines come out in another way
 
 
 def test_the_model_is_stored_with_its_config(tiny_config: Path, tmp_path: Path) -> None:
@@ -308,3 +323,26 @@ def test_the_kept_model_is_that_of_the_best_validation(tiny_config: Path, tmp_pa
 def test_the_settings_that_may_change_exist() -> None:
     keys = {name.split("[")[0] for name in flat(to_dict(Config()))}
     assert all(any(f"{key}.".startswith(f"{name}.") for key in keys) for name in FREE if name != "data.test")
+
+
+def test_words_are_dropped_in_training_and_nowhere_else(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most words unknown: what is learned differs, validation reads them all, and context is never touched."""
+    read: list[tuple[bool, float, float]] = []
+    encode = Concat.encode
+
+    def watched(self: Concat, batch: Batch, *rest: Any) -> Any:
+        words = (batch.source.sentence >= 0) & (batch.source.ids != EOS)
+        context = batch.context.ids if batch.context is not None else torch.zeros(0)
+        unknown = float((batch.source.ids[words] == UNK).double().mean())
+        read.append((self.training, unknown, int((context == UNK).sum())))
+        return encode(self, batch, *rest)
+
+    monkeypatch.setattr(Concat, "encode", watched)
+    few = ["training.updates=4", "training.validate_every=4", "training.average=0", "training.selector=full"]
+    settings = ["model.kind=concat", "model.scope=2", "training.word_dropout=0.7", *few]
+    train_here(tiny_config, tmp_path, *settings)
+    assert {0.5 < unknown < 0.9 for training, unknown, _ in read if training} == {True}
+    assert {unknown for training, unknown, _ in read if not training} == {0.0}
+    assert not any(context for *_, context in read)

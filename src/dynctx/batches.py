@@ -21,7 +21,7 @@ from torch import Tensor
 from dynctx.corpus import Ints, TokenStore
 from dynctx.packing import offsets_in_rows, round_up
 from dynctx.planning import Plan, Shape
-from dynctx.subwords import BOS, EOS, PAD
+from dynctx.subwords import BOS, EOS, PAD, UNK
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,18 @@ class Gatherer:
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
+
+
+def without_some_words(batch: Batch, share: float) -> Batch:
+    """The batch with so many of the words to be translated unknown, drawn at random, and all of their context known.
+
+    What a sentence no longer says, its context may: a translator learns to look there (CoWord dropout, Fernandes et al.
+    2021).
+    """
+    source = batch.source
+    dropped = torch.rand(source.ids.shape, device=source.ids.device) < share
+    dropped &= (source.sentence >= 0) & (source.ids != EOS)
+    return replace(batch, source=replace(source, ids=torch.where(dropped, UNK, source.ids)))
 
 
 def with_targets(batch: Batch, targets: list[list[int]]) -> Batch:

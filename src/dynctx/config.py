@@ -192,6 +192,7 @@ class TrainingConfig:
     weight_decay: float = 0.0
     clip: float = 0.0
     label_smoothing: float = 0.1
+    word_dropout: float = 0.0
     validate_every: int = 1000
     validation: DecodingConfig = field(default_factory=lambda: DecodingConfig(batch_sentences=256))
     dev_documents: int = 0
@@ -281,10 +282,12 @@ def check(config: Config, where: str) -> None:
         (model.tdnmt.context_layers >= 1, "model.tdnmt.context_layers must be at least 1 (without: context_encoder)"),
         (model.cadec.temperature > 0, "model.cadec.temperature must be above 0"),
         (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
+        (0 <= training.word_dropout < 1, "training.word_dropout must lie in [0, 1)"),
         (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
     ]
     for decoding in (config.decoding, training.validation):
         rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
+        rules.append((decoding.length_penalty >= 0, "length_penalty must not be negative (0: none)"))
         rules.append((decoding.temperature > 0, "temperature must be above 0"))
         rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
     rules += selection_rules(config)

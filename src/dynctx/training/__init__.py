@@ -4,39 +4,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 
+if TYPE_CHECKING:
+    import torch
+
+    from dynctx.training.loop import Recipe
+
 
 def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
     """Train what the config says. deadline (of time.monotonic): when to pause; the next call goes on."""
-    from dynctx.training.loop import Recipe, make_fabric, train
+    from dynctx.training.loop import make_fabric, train
 
     if not config.training.output.strip():  # as exported models have it: no rule for all configs
         raise DynctxError("training.output is empty: name the folder that the run is to be written to")
     fabric = make_fabric(config)
-    recipe: Recipe
+    if config.training.stage != "translation":
+        config = replace(config, scorer=replace(config.scorer, enabled=True))
+    recipe, folder = recipe_of(config, fabric.device), Path(config.data.folder)
+    text = {split: TokenStore.open(folder / split).fingerprint for split in ("train", "dev")}
+    return train(config, recipe, fabric, deadline, text)
+
+
+def recipe_of(config: Config, device: torch.device) -> Recipe:
+    """What is done in the config's stage."""
     if config.training.stage == "translation":
         from dynctx.training.translation import TranslationRecipe
 
-        recipe = TranslationRecipe(config, fabric.device)
-    else:
-        config = replace(config, scorer=replace(config.scorer, enabled=True))
-        if config.training.stage == "scorer" and config.labels.kind == "reward":
-            from dynctx.training.rewarded import RewardedRecipe
+        return TranslationRecipe(config, device)
+    if config.training.stage == "reinforce":
+        from dynctx.training.reinforce import ReinforceRecipe
 
-            recipe = RewardedRecipe(config, fabric.device)
-        elif config.training.stage == "scorer":
-            from dynctx.training.scorer import ScorerRecipe
+        return ReinforceRecipe(config, device)
+    if config.labels.kind == "reward":
+        from dynctx.training.rewarded import RewardedRecipe
 
-            recipe = ScorerRecipe(config, fabric.device)
-        else:
-            from dynctx.training.reinforce import ReinforceRecipe
+        return RewardedRecipe(config, device)
+    from dynctx.training.scorer import ScorerRecipe
 
-            recipe = ReinforceRecipe(config, fabric.device)
-    folder = Path(config.data.folder)
-    text = {split: TokenStore.open(folder / split).fingerprint for split in ("train", "dev")}
-    return train(config, recipe, fabric, deadline, text)
+    return ScorerRecipe(config, device)

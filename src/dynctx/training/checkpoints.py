@@ -33,6 +33,13 @@ class Checkpoints:
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
 
+    def begin(self) -> None:
+        """A run that has begun has this folder, before it has a checkpoint or a model."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DynctxError(f"{at(self.folder)}: cannot be made: {error.strerror}") from None
+
     def save(self, update: int, tensors: dict[str, Tensor], progress: dict[str, Any], snapshots: int) -> None:
         """Write a checkpoint, and remove those before the last but one with the snapshots that only they need."""
         place = self.folder / f"update-{update:08d}"

@@ -22,23 +22,21 @@ from dynctx import __version__
 from dynctx.config import Config, ScheduleConfig, parse_config
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.model_folder import named, weights_of, write_down
+from dynctx.model_folder import find_model, named, read_about, weights_of, write_down
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
 from dynctx.training.reporting import Reporter, check_finite, in_words
+from dynctx.training.same_run import FREE, differences
+from dynctx.training.stopping import stopping
 
-# What may change between two starts of a run: how long it lasts, how it is watched and where it lies, but nothing
-# that changes what is learned.
-FREE = (
-    *("decoding", "runtime", "data.test", "training.output", "training.updates", "training.minutes"),
-    *("training.validate_every", "training.validation", "training.dev_documents", "training.patience"),
-    *("training.average", "training.checkpoint_every", "training.log_every"),
-)
+LONGEST_UNSAVED = 600.0  # seconds of work that a crash may cost, whatever the config says
 
 
 class Recipe(Protocol):
     """A stage of training: data, loss and validation of one kind of run."""
+
+    copied: list[str]  # where the weights came from when the run began, in words
 
     @property
     def module(self) -> nn.Module:
@@ -126,19 +124,20 @@ class Training:
             fused=True,
         )
         self.text = text or {}
+        self.init = read_about(find_model(self.training.init)).get("weights") if self.training.init else None
         self.update = self.epoch = self.index = 0
         self.best: dict[str, float] = {}  # update and scores of the model that is kept
         self.waited = 0  # validations since then
         self.history: list[dict[str, float]] = []
         self.seconds = 0.0  # of training, over all starts of this run
-        self.started = time.monotonic()
+        self.started = self.saved = time.monotonic()
         self.unsaved = True
         self.deadline: float | None = None
         self.paused = False
 
     def run(self) -> dict[str, Any]:
         self.resume()
-        for line in self.recipe.describe():
+        for line in [*self.recipe.describe(), *([] if self.update else self.recipe.copied)]:
             self.report.say(line)
         self.report.say(in_words(self.training))
         self.report.parameters(self.recipe.module)
@@ -156,8 +155,10 @@ class Training:
 
     def loop(self) -> None:
         training = self.training
+        if self.leader:
+            self.checkpoints.begin()
         batches = self.recipe.updates(self.epoch, self.index)
-        with self.report.progress(self.update):
+        with self.report.progress(self.update), stopping(self.fabric.world_size == 1) as asked:
             while not (reason := self.over()):
                 self.epoch, index, plans = next(batches)
                 self.step(plans)
@@ -166,8 +167,12 @@ class Training:
                     self.report.log(self.update, self.epoch, learning_rate(training.schedule, self.update))
                 if self.update % training.validate_every == 0:
                     self.validate()
-                if self.update % training.checkpoint_every == 0:
+                if self.update % training.checkpoint_every == 0 or self.overdue():
                     self.checkpoint()
+                if asked:
+                    self.checkpoint()
+                    self.report.say(f"stopped at update {self.update}; the same command goes on from here")
+                    raise asked[0]
                 if self.deadline is not None and self.agree(time.monotonic() > self.deadline):
                     self.paused = True
                     self.checkpoint()
@@ -190,6 +195,10 @@ class Training:
         if training.minutes and self.agree(self.elapsed() > training.minutes * 60):
             return f"the time is up (training.minutes: {training.minutes:g})"
         return ""
+
+    def overdue(self) -> bool:
+        """Whether the last checkpoint is long ago. Only the leader writes one, so the others need not agree."""
+        return self.leader and time.monotonic() - self.saved > LONGEST_UNSAVED
 
     def elapsed(self) -> float:
         return self.seconds + time.monotonic() - self.started
@@ -265,10 +274,11 @@ class Training:
             "history": self.history,
             "minutes": round(self.elapsed() / 60, 2),
             "versions": {"torch": torch.__version__, "dynctx": __version__},
+            **({"init": self.init} if self.init else {}),  # the weights that it began with
         }
 
     def checkpoint(self) -> None:
-        self.unsaved = False
+        self.unsaved, self.saved = False, time.monotonic()
         if self.leader:
             progress = {
                 "epoch": self.epoch,
@@ -277,6 +287,7 @@ class Training:
                 "waited": self.waited,
                 "history": self.history,
                 "seconds": self.elapsed(),
+                "sums": self.report.unfinished(),
                 "config": to_dict(self.config),
                 "text": self.text,
             }
@@ -286,18 +297,24 @@ class Training:
 
     def resume(self) -> None:
         found = self.checkpoints.latest()
+        if found is None and (self.output / "model").exists() and not self.checkpoints.folder.exists():
+            raise DynctxError(
+                f"{self.output}: a finished model lies here, and nothing that a run could go on from; give the new run "
+                "another training.output, or remove this one"
+            )
         if found is not None:
             tensors, progress = found
             self.check_same(progress["config"])
             self.check_text(progress.get("text", {}))
             self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
             self.best, self.waited, self.history = progress["best"], progress["waited"], progress["history"]
-            self.seconds, self.unsaved = progress["seconds"], False
+            self.seconds, self.unsaved, self.report.earlier = progress["seconds"], False, progress.get("sums", {})
             unpack_state(self.recipe.module, self.optimizer, tensors, self.update)
             self.report.say(f"going on from update {self.update}")
             ended = self.checkpoints.finished()
             if ended and ended["updates"] <= self.update and ended["scores"]["score"] > self.best["score"]:
                 self.best = ended["scores"]  # of the average, which is the model by now
+            self.check_validation(progress["config"])
         if self.agree(self.update) != self.update:
             raise DynctxError(f"{self.output}: not the same for all processes; they need a shared file system")
         self.fabric.barrier()  # nobody reads any more
@@ -314,6 +331,15 @@ class Training:
                 "Set it back, or give the new run another training.output"
             )
 
+    def check_validation(self, earlier: dict[str, Any]) -> None:
+        """Scores on other sentences, or of another search, cannot be compared: what is best begins anew."""
+        own = to_dict(self.config)["training"]
+        changed = [name for name in ("dev_documents", "validation") if earlier["training"].get(name) != own[name]]
+        if changed and self.best:
+            names = " and ".join(f"training.{name}" for name in changed)
+            self.report.say(f"{names} changed: earlier scores do not count, the next validation's model is kept")
+            self.best, self.waited = {}, 0
+
     def check_text(self, earlier: dict[str, str]) -> None:
         """The same config may name other text: files change, and are prepared again."""
         if other := [split for split, known in earlier.items() if known != self.text.get(split)]:
@@ -326,6 +352,8 @@ class Training:
         """The average of the last snapshots becomes the model if it scores better than the best of them."""
         kept = self.training.average
         files = self.checkpoints.snapshots(self.update)[-kept:] if kept > 1 else []
+        if self.leader:
+            self.best = read_about(self.output / "model").get("scores", self.best)  # of the model that is there
         record = self.about()
         if self.leader:
             if len(files) > 1:
@@ -357,24 +385,3 @@ class Training:
         with torch.no_grad():
             for name, parameter in named(self.recipe.module).items():
                 parameter.copy_(weights[name])
-
-
-def differences(then: Config, now: Config, free: tuple[str, ...]) -> list[str]:
-    """What differs between two configs, keys and sections that are `free` to left out."""
-    before, after = flat(to_dict(then)), flat(to_dict(now))
-    return [
-        f"{key} was {before.get(key)!r} and is now {after.get(key)!r}"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not any(f"{key}.".startswith(f"{name}.") for name in free)
-    ]
-
-
-def flat(content: Any, key: str = "") -> dict[str, Any]:
-    """{"model.width": 512, "data.train[0].source.path": ...}"""
-    if isinstance(content, dict):
-        inside = [flat(value, f"{key}.{name}" if key else name) for name, value in content.items()]
-    elif isinstance(content, list):
-        inside = [flat(value, f"{key}[{number}]") for number, value in enumerate(content)]
-    else:
-        return {key: content}
-    return {name: value for part in inside for name, value in part.items()}

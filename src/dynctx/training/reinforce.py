@@ -39,6 +39,7 @@ Chosen = NDArray[np.bool_]  # [n, scope]
 Estimate = tuple[Tensor, Tensor, Tensor]
 MANY = 512  # sentences that make a large batch
 LONG_ONES = 10  # of a large batch, one in so many is drawn apart from the others for its length
+MORE = 10  # tokens that a translation may have more than the reference
 WATCHED = 64  # sentences of a batch whose selection is compared with the initial scorer's
 
 
@@ -237,11 +238,13 @@ class ReinforceRecipe(TranslationRecipe):
         return loss, {"generated": counts}
 
     def generate(self, sentences: Ints, chosen: Chosen) -> tuple[Tensor, Ints]:
-        """Y^ of each sentence [m, L], with EOS, and their lengths: a draw with this context, or the best guess."""
+        """Y^ of each sentence [m, L], and their lengths: a draw with this context, or the best guess.
+
+        No longer than the reference by much, since the rest is noise: what is cut off there has not ended by itself,
+        and the EOS behind it is not the model's.
+        """
         own = self.config.reinforce
-        limits = (
-            self.gatherer.lengths_of(sentences)[1] - 1 + 10
-        )  # no longer than the reference by much: the rest is noise
+        limits = self.gatherer.lengths_of(sentences)[1] - 1 + MORE
         temperature = own.temperature if own.generation == "sample" else 0.0
         # a step takes nearly as long for a few as for many: those that take the most steps are drawn by themselves
         order = np.argsort(limits, kind="stable")
@@ -259,7 +262,7 @@ class ReinforceRecipe(TranslationRecipe):
                 cache = self.translator.begin(memory, 1)
                 found = draw(self.translator, cache, limit, temperature, longest=longest, scored=False)
                 tokens[self.gatherer.to_device(part), : found.tokens.shape[1]] = found.tokens
-        return tokens, ((tokens != EOS).sum(dim=1) + 1).cpu().numpy()
+        return tokens, np.minimum(((tokens != EOS).sum(dim=1) + 1).cpu().numpy(), limits)
 
     # what is told
 

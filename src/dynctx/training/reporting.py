@@ -28,6 +28,8 @@ class Reporter:
         self.output, self.training, self.fabric = output, training, fabric
         self.leader = fabric.global_rank == 0
         self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.earlier: dict[str, list[float]] = {}  # sums of an interval that an earlier start did not finish
+        self.sums: dict[str, Tensor] = {}  # [2] each: a sum and what it is to be divided by
         self.bar: Any = None
         self.board: Any = None
         self.reset()
@@ -63,6 +65,10 @@ class Reporter:
         with Progress(*columns, console=self.console, disable=not show, transient=True) as self.bar:
             self.task = self.bar.add_task("training", total=self.training.updates, completed=update)
             self.reset()
+            self.sums = {
+                name: torch.tensor(value, dtype=torch.float64, device=self.fabric.device)
+                for name, value in self.earlier.items()
+            }
             yield
         self.board.close()
 
@@ -84,8 +90,12 @@ class Reporter:
         beside.replace(place)
 
     def reset(self) -> None:
-        self.sums: dict[str, Tensor] = {}  # [2] each: a sum and what it is to be divided by
+        self.sums = {}
         self.since = time.monotonic()
+
+    def unfinished(self) -> dict[str, list[float]]:
+        """The sums since the last line, to go on with at another start; of several processes each has its own."""
+        return {name: value.tolist() for name, value in self.sums.items()} if self.fabric.world_size == 1 else {}
 
     def add(self, loss: Tensor, logs: dict[str, Tensor], tokens: int) -> None:
         """Called every batch: only adds on the device, never waits for it."""
@@ -109,7 +119,8 @@ class Reporter:
         values, tokens = self.collect()
         check_finite(update, values["loss"])
         if self.leader:
-            speed = tokens / (time.monotonic() - self.since)
+            here = tokens - self.earlier.pop("loss", [0, 0])[1]
+            speed = here / (time.monotonic() - self.since)
             record = {"update": update, "epoch": epoch, "rate": rate, "tokens_per_second": speed, **values}
             self.write(record)
             for name, value in record.items():

@@ -2,7 +2,7 @@
 
 The translator stays as it is, so its rewards are worked out once, by `dynctx label` with `labels.kind: reward`. What is
 raised is the expected reward over all subsets, less the price of each sentence that is read: the estimator `exact` of
-the stage reinforce, without a translator to wait for.
+the stage reinforce, without a translator to wait for; with dropout, since the same table is learned from many times.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dynctx.config import Config
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
+from dynctx.model_folder import fingerprint
 from dynctx.planning import Plan
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of
-from dynctx.selection.pseudo_labels import fingerprint, read_about
+from dynctx.selection.pseudo_labels import read_about
 from dynctx.selection.reward_tables import candidates_of, subset_bits
 from dynctx.selection.scorer import judge
 from dynctx.selection.strategies import Judged, parse_selector
@@ -54,7 +55,7 @@ class RewardedRecipe(ScorerStage):
     def describe(self) -> list[str]:
         own = self.config.reinforce
         price = f", a price of {own.price:g} for each sentence" if own.price else ""
-        return [f"rewards of {int(self.train.usable.sum()):,} sentences; law {own.law}{price}", *self.copied]
+        return [f"rewards of {int(self.train.usable.sum()):,} sentences; law {own.law}{price}"]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
         return self.batches(self.train, epoch, index)

@@ -106,7 +106,7 @@ class ScorerRecipe(ScorerStage):
     def describe(self) -> list[str]:
         counts, value = self.train.labels.counts, self.train.labels.value
         share = value[counts].mean()
-        return [f"{int(counts.sum()):,} labels, {share:.1%} of them 1", *self.copied]
+        return [f"{int(counts.sum()):,} labels, {share:.1%} of them 1"]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
         return self.batches(self.train, epoch, index)

@@ -12,17 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer
+from dynctx.batches import Batch, Gatherer, without_some_words
 from dynctx.config import Config
 from dynctx.corpus import TokenStore, reserved
-from dynctx.decoding import reference_bank, translate
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
-from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy, token_losses
+from dynctx.evaluation.split import selections
+from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.model_folder import Model, build_scorer, check_reserve, check_subwords, join, load_model, named, save_model
+from dynctx.pipeline import translate_documents
 from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.selection.scorer import Scorer, judge
+from dynctx.selection.scoring import score
 from dynctx.selection.strategies import BLIND, Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
@@ -55,8 +57,12 @@ class TranslationRecipe:
             usual, self.usable, config.training.batch_tokens, config.training.row_length, most=self.lengths
         )
         self.run_length = config.training.run_length or translator.run_length
-        name = config.training.validation.selector or config.decoding.selector or config.training.selector
-        self.dev = DevSet(config, translator, device, self.choose(name))
+        selectors = config.training.validation.selector, config.decoding.selector, config.training.selector
+        name = next(filter(None, selectors))
+        for used in filter(None, selectors):
+            self.choose(used)  # a name that means nothing shows now, and not in the finished model
+        model = Model(config, translator, self.source, self.target, {}, self.scorer)
+        self.dev = DevSet(config, model, device, self.choose(name))
         self.head = chunk_loss_and_gradient
         if config.runtime.compile:
             self.compile()
@@ -79,10 +85,16 @@ class TranslationRecipe:
         return [
             f"{kept:,} sentence pairs of {len(self.usable):,}, {pieces:,} target pieces",
             *([f"documents kept from translators: {reserve:.0%} of the sentences"] if reserve else []),
-            f"context: {self.selector.name}" + (f", scope {self.translator.scope}" if self.translator.scope else ""),
-            f"context in validation: {self.dev.selector.name}",
-            *self.copied,
+            *self.contexts(),
             f"a batch: {self.shape}; an update: {self.config.training.update_batches} of them",
+        ]
+
+    def contexts(self) -> list[str]:
+        if not self.translator.scope:
+            return ["context: none, a sentence model reads none"]
+        return [
+            f"context: {self.selector.name}, scope {self.translator.scope}",
+            f"context in validation: {self.dev.selector.name}",
         ]
 
     def updates(self, epoch: int, index: int) -> Iterator[tuple[int, int, list[Plan]]]:
@@ -112,6 +124,8 @@ class TranslationRecipe:
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         batch = self.gatherer.gather(plan, self.shape)
+        if share := self.config.training.word_dropout:
+            batch = without_some_words(batch, share)
         if plan.chosen is None:
             selection = self.selector.select(batch, self.epoch)
         else:
@@ -128,7 +142,7 @@ class TranslationRecipe:
         return smoothed_cross_entropy(states, output, batch.target.ids, real, smoothing, self.head)
 
     def validate(self) -> dict[str, float]:
-        return self.dev.score(self.translator, self.target)
+        return self.dev.score()
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
         save_model(folder, Model(self.config, self.translator, self.source, self.target, about, self.scorer))
@@ -157,13 +171,19 @@ def start_from(
     check_subwords(folder, earlier, source, target)
     if config is not None:
         check_reserve(folder, earlier.config, config)
+    kind = earlier.config.model.kind
+    if kind not in ("sentence", translator.config.kind):
+        raise DynctxError(
+            f"{folder}: that model is of kind {kind}, the config's is {translator.config.kind} (model.kind)"
+        )
     for name in SHARED:
         here, there = getattr(translator.config, name), getattr(earlier.config.model, name)
         if here != there:
             raise DynctxError(
                 f"{folder}: that model has model.{name} {there}, the config {here}; they must be the same"
             )
-    if scorer is None:  # what was learned about selection is of no use to a model that does not select
+    left = scorer is None and earlier.scorer is not None
+    if left:  # what was learned about selection is of no use to a model that does not select
         earlier.scorer = None
     own, old = named(join(translator, scorer)), named(earlier.network)
     for name, parameter in old.items():
@@ -176,6 +196,7 @@ def start_from(
     return [
         f"copied from {folder}: {len(old)} tensors" + (f", and into {', '.join(inherited)}" if inherited else ""),
         f"new, starting at random: {', '.join(new) or 'nothing'}",
+        *(["left behind: its context scorer (scorer.enabled is false)"] if left else []),
     ]
 
 
@@ -195,47 +216,39 @@ def freeze_for_stage(translator: SentNmt, scorer: Scorer | None, config: Config)
     stage = config.training.stage
     if stage == "scorer" or (stage == "reinforce" and config.reinforce.scorer_only):
         translator.requires_grad_(False)
-    elif stage == "translation" or config.training.freeze == "base":  # rewards teach what is frozen in stage 2, too
-        freeze(translator, config)
+    elif stage == "translation" or config.training.freeze == "base" or translator.only_reads_base:
+        freeze(translator, config)  # otherwise rewards teach what is frozen in stage 2, too
     if scorer is not None:  # beside a translator that learns from references it is there to choose
         scorer.requires_grad_(stage != "translation")
 
 
 class DevSet:
-    """The dev documents: tokens for the model, texts for the score."""
+    """The dev documents: texts to translate as users will, tokens to score."""
 
-    def __init__(self, config: Config, translator: SentNmt, device: torch.device, selector: Selector) -> None:
+    def __init__(self, config: Config, model: Model, device: torch.device, selector: Selector) -> None:
         folder = Path(config.data.folder)
         if config.data.dev is None:
             raise DynctxError("data.dev is missing: training is validated on it")
         pairs = read_held_out(folder, "dev")
         if config.training.dev_documents:
             pairs = pairs[: config.training.dev_documents]
+        self.sources = [source for source, _ in pairs]
         self.references = [sentence for _, target in pairs for sentence in target.sentences]
+        self.model, translator = model, model.translator
         self.gatherer = Gatherer(TokenStore.open(folder / "dev"), translator.scope, device, translator.lays_context)
         self.sentences = np.arange(len(self.references))
         self.language = config.data.target_language or "en"
         self.decoding = config.training.validation
         self.selector = selector
 
-    def score(self, translator: SentNmt, target: Any) -> dict[str, float]:
-        translator.eval()
-        hypotheses = translate(translator, self.gatherer, self.sentences, self.decoding, self.selector)
-        texts = target.decode([hypothesis.ids for hypothesis in hypotheses])
+    def score(self) -> dict[str, float]:
+        found = translate_documents(self.model, self.sources, self.decoding, self.selector)
+        texts = [sentence for document in found for sentence in document.sentences]
         bleu = corpus_bleu(texts, [self.references], language=self.language)
-        loss = self.loss(translator)
-        return {"score": bleu.value, "bleu": bleu.value, "loss": loss}
+        return {"score": bleu.value, "bleu": bleu.value, "loss": self.loss()}
 
-    @torch.inference_mode()
-    def loss(self, translator: SentNmt) -> float:
+    def loss(self) -> float:
         """Mean negative log-likelihood of a reference token, without smoothing."""
-        total, tokens = 0.0, 0
-        for first in range(0, len(self.sentences), 512):
-            batch = self.gatherer.one_per_row(self.sentences[first : first + 512])
-            bank = reference_bank(translator, batch, self.decoding)
-            memory = translator.encode(batch, self.selector.select(batch), bank)
-            logits = translator.output(translator.decode(memory, batch))
-            losses = token_losses(logits, batch.target.ids)
-            total += float((losses * (batch.target.sentence >= 0)).sum())
-            tokens += batch.target_tokens
-        return total / tokens
+        selection = selections(self.gatherer, self.sentences, self.selector)
+        found = score(self.model.translator, self.gatherer, self.sentences, selection)
+        return -float(found.log_probability.sum() / found.tokens.sum())
