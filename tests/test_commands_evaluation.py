@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_models import PAIRS, prepared_folder, saved, tiny_model
 from tiny_runs import Ended, Run, refused
 
-from dynctx import commands, commands_evaluation
+from dynctx import commands, commands_evaluation, pipeline
 from dynctx.documents import Document, write_jsonl
+from dynctx.evaluation import oracle
 from dynctx.evaluation.contrastive import decide
 from dynctx.evaluation.contrastive_sets import read_sets
 from dynctx.evaluation.split import Split
@@ -145,6 +147,45 @@ def test_oracle(model: Path, data: Path, run: Run) -> None:
     assert "expected true, shuffled" in refused(run("oracle", model, "news", "--data", data, "--context", "x"))
     assert "expected reward or bleu" in refused(run("oracle", model, "news", "--data", data, "--criterion", "x"))
     assert "no such prepared split" in refused(run("oracle", model, "nope", "--data", data))
+
+
+def test_the_oracle_of_a_text_with_long_lines(
+    model: Path, data: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """References are judged line by line; lines 4 and 9 are translated in two parts each, and line 10 after such a one
+    reaches a line less far with its scope of 3."""
+    monkeypatch.setattr(pipeline, "LONGEST", 10)
+    told: list[list[tuple[int, ...]]] = []
+    explain = pipeline.translate_and_explain
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found = explain(*given, **named)
+        told.append([choice.selected for document in found[1] for choice in document])
+        return found
+
+    monkeypatch.setattr(pipeline, "translate_and_explain", watched)
+    assert run("test", model, "news", "--data", data, "--selector", "oracle").code == 0
+    loaded = load_model(model)
+    assert [len(ids) > 10 for ids in loaded.source.encode([s for d, _ in PAIRS for s in d.sentences])] == [
+        n in (4, 9) for n in range(12)
+    ]
+    best = Split(loaded, PAIRS).select(oracle.Oracle(loaded.translator))
+    expected = [tuple(distance + 1 for distance, chosen in enumerate(row) if chosen) for row in best]
+    expected[2], expected[10] = (), tuple(distance for distance in expected[10] if distance < 3)  # 2 is empty
+    assert told == [expected] and len(set(expected)) > 3
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # of a figure whose names leave no room for it
+def test_a_file_of_selections_in_every_command(model: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "s.jsonl"
+    place.write_text('{"selected": [1]}\n' * 12)
+    name = f"fixed {place}"
+    page = tmp_path / "page.html"
+    succeeded(run("report", model, "news", "--data", data, "--selector", name, "-o", page))
+    assert page.exists()
+    for context in ("true", "shuffled", "other document"):
+        text = succeeded(run("oracle", model, "news", "--data", data, "--selector", name, "--context", context))
+        assert f"own ({name})" in text
 
 
 def test_the_oracle_tells_how_far_it_is(model: Path, data: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,3 +357,13 @@ def test_the_models_own_data_folder_is_the_default(run: Run, tmp_path: Path) -> 
     content = json.loads(succeeded(run("compare", folder, "--split", "news", "--format", "json")))
     lines = Split(loaded, PAIRS).translate(loaded.selector)
     assert content["sentences"] == len(lines)
+
+
+def test_some_of_the_sentences_are_drawn_evenly_and_in_order() -> None:
+    everything = np.arange(5, 105)
+    drawn = [commands_evaluation.some_of(everything, 10, seed).tolist() for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for found in drawn:
+        assert found == sorted(set(found)) and len(found) == 10 and max(found) > 50  # not the first ten
+    for count in (0, 100, 200):
+        assert commands_evaluation.some_of(everything, count, 1).tolist() == everything.tolist()

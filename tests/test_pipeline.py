@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tiny_models import tiny_model
 
 from dynctx import pipeline
 from dynctx.batches import Gatherer
@@ -17,8 +20,8 @@ from dynctx.devices import pick_device
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
-from dynctx.pipeline import translate_documents
-from dynctx.selection.strategies import Selector, parse_selector
+from dynctx.pipeline import Line, Recorder, Units, select_documents, translate_and_explain, translate_documents
+from dynctx.selection.strategies import Fixed, Selector, parse_selector
 from dynctx.subwords import train_subwords
 from dynctx.translators import build_translator
 
@@ -182,6 +185,17 @@ def test_a_line_too_long_is_translated_in_parts(
     assert len(set(separate.sentences)) > 1
 
 
+def test_of_several_units_of_a_line_the_most_probable_speaks_for_it() -> None:
+    """Units 0 and 1 are one line, unit 2 is the next; its candidates are unit 1, then unit 0, and NON."""
+    lines = [Line(0, 0, range(0, 2)), Line(0, 1, range(2, 3))]
+    gatherer = SimpleNamespace(firsts=np.zeros(3, np.int64))
+    units = SimpleNamespace(lines=lines, line_of=np.array([0, 0, 1]), gatherer=gatherer)
+    recorder = Recorder(parse_selector("none", 1), units)  # type: ignore[arg-type]
+    recorder.found[2] = ([True, False], [0.5, 0.2, 0.3])
+    choice = recorder.choices()[1]
+    assert (choice.selected, choice.probabilities, choice.non) == ((1,), {1: 0.5}, 0.3)
+
+
 def test_a_line_of_the_longest_length_is_translated_whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "the cat sat on the mat"
     whole = alone(model, line)
@@ -202,6 +216,38 @@ def test_a_really_long_line(model: Model) -> None:
     (found,) = translate_documents(model, [Document("x", (line,))], decoding, warn=warnings.append)
     assert len(warnings) == 1
     assert found == translate_documents(model, [Document("x", (line,))], decoding)[0]
+
+
+def test_a_selection_by_lines_is_one_of_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of 1, 2, 3 and 1 parts; what is given goes by lines, and a scope of 3 by parts."""
+    monkeypatch.setattr(pipeline, "LONGEST", 4)
+    model = tiny_model("tdnmt")
+    lines = ("the", "a dog ran", "the cat sat on", "we")
+    units = Units(model, [Document("x", ("a",)), Document("y", lines)])
+    assert [len(line.units) for line in units.lines] == [1, 1, 2, 3, 1]
+    # units 1 | 2 3 | 4 5 6 | 7; a line before the document's first is nobody's
+    given = {2: {1, 2}, 3: {2}, 4: {1}}
+    assert units.in_units(given) == {2: {1}, 3: {2}, 4: {3}, 5: {4}, 6: {5}, 7: {1, 2, 3}}
+    fixed = Fixed(parse_selector("none", 1), given, "mine")
+    choices = select_documents(model, [Document("x", ("a",)), Document("y", lines)], fixed)
+    assert [choice.selected for choice in choices[1]] == [(), (1,), (2,), (1,)]
+    found, told = translate_and_explain(model, [Document("x", ("a",)), Document("y", lines)], selector=fixed)
+    assert told == choices and len(found[1].sentences) == 4
+
+
+def test_a_file_of_selections_has_a_line_for_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "LONGEST", 4)
+    model, documents = tiny_model("tdnmt"), [Document("y", ("the", "the cat sat on", "we"))]
+    (tmp_path / "s.jsonl").write_text('{"selected": []}\n{"selected": [1]}\n{"selected": [1, 2]}\n')
+    chosen = parse_selector(f"fixed {tmp_path / 's.jsonl'}", 1)
+    (told,) = select_documents(model, documents, chosen)
+    assert [choice.selected for choice in told] == [
+        (),
+        (1,),
+        (1,),
+    ]  # the scope of 3 ends with the three parts of line 2
+    with pytest.raises(DynctxError, match=r"s\.jsonl: 3 lines for 2 sentences"):
+        translate_documents(model, [Document("y", ("the", "we"))], selector=chosen)
 
 
 def test_progress_counts_every_unit(model: Model) -> None:

@@ -113,9 +113,12 @@ def run_oracle(
     texts = Split(model, held_out(model, split, data))
     chosen = some_of(texts.scorable, sentences, seed)
     if context != "true":
+        known, true = using.foreseen(texts, own), chosen
         texts, chosen = using.in_other_context(
             texts, chosen, "shuffled" if context == "shuffled" else "other document", seed
         )
+        if known is not None:
+            own = using.Carried(known[true], chosen, own.name)
     decoding = changed(model.config.decoding, beam=beam)
     with bar(oracle.tries(texts.gatherer, chosen), doing=oracle.TRYING) as advance, precision(model.device):
         found = oracle.value_of_subsets(texts, chosen, "reward" if criterion == "reward" else "bleu", decoding, advance)

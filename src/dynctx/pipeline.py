@@ -93,16 +93,25 @@ class Units:
         return np.array([u for u in self.filled if self._line(u).place in wishes[self._line(u).document].places], int)
 
     def by_hand(self, wishes: Sequence[Wish]) -> dict[int, set[int]]:
-        """Distances that were given in lines, in units: what a selection has columns for."""
+        """Distances that were wished for, in units."""
+        given = {n: wishes[line.document].selected.get(line.place) for n, line in enumerate(self.lines)}
+        return self.in_units({number: distances for number, distances in given.items() if distances is not None})
+
+    def in_units(self, given: Mapping[int, Collection[int]]) -> dict[int, set[int]]:
+        """Distances in lines, by the number of the line, as what a selection has columns for: distances in units."""
         found: dict[int, set[int]] = {}
-        for number, line in enumerate(self.lines):
-            given = wishes[line.document].selected.get(line.place)
-            if given is not None:
-                earlier = [
-                    u for distance in given if distance <= line.place for u in self.lines[number - distance].units
-                ]
-                found |= {unit: {unit - u for u in earlier} for unit in line.units}
+        for number, distances in given.items():
+            line = self.lines[number]
+            earlier = [u for back in distances if back <= line.place for u in self.lines[number - back].units]
+            found |= {unit: {unit - u for u in earlier} for unit in line.units}
         return found
+
+    def adapted(self, selector: Selector) -> Selector:
+        """A selector that goes by the numbers of lines, as one that goes by those of units; any other as it is."""
+        if not isinstance(selector, Fixed):
+            return selector
+        selector.check(len(self.lines))
+        return Fixed(selector.base, self.in_units(selector.distances), selector.name)
 
     def _line(self, unit: int) -> Line:
         return self.lines[self.line_of[unit]]
@@ -191,6 +200,7 @@ def translate_and_explain(
     decoding, selector = decoding or model.config.decoding, selector or model.selector
     units = Units(model, documents, warn, for_people)
     wanted = units.filled
+    selector = units.adapted(selector)
     if wishes is not None:
         wanted, selector = units.wanted(wishes), Fixed(selector, units.by_hand(wishes))
     recorder = Recorder(selector, units)
@@ -216,7 +226,7 @@ def select_documents(
 ) -> list[list[Choice]]:
     """What context each sentence would be given, without translating."""
     units = Units(model, documents, for_people=for_people)
-    recorder = Recorder(selector or model.selector, units)
+    recorder = Recorder(units.adapted(selector or model.selector), units)
     if len(units.filled):
         lengths = units.gatherer.lengths_of(units.filled)[0]
         for chosen in batches_by_length(lengths, model.config.decoding.batch_sentences):

@@ -124,6 +124,11 @@ class Carried:
         return torch.from_numpy(rows).to(batch.present.device) & batch.present
 
 
+def foreseen(split: Split, selector: Selector) -> Bools | None:
+    """[sentences, scope] what a rule, a draw or a file selects in the split; a learned selector has to see the text."""
+    return split.select(selector) if isinstance(selector, (*BLIND, FromFile)) else None
+
+
 def _elsewhere(rng: np.random.Generator, size: int, place: int, count: int) -> list[int]:
     """`count` places of a document in random order: not `place`, nor the `count` before it while others suffice."""
     others = np.array([i for i in range(size) if not place - count <= i <= place])
@@ -176,7 +181,7 @@ def context_use(
     model, settings = split.model, replace(decoding or split.model.config.decoding, sampling=False)
     uses: list[Use] = []
     true_score = None
-    known = split.select(selector) if isinstance(selector, (*BLIND, FromFile)) else None
+    known = foreseen(split, selector)
     stores = {condition: changed_store(split, condition, seed) for condition in CONDITIONS}  # before any long work
     for condition, (gatherer, numbers) in stores.items():
         chosen = selector if known is None else Carried(known, numbers, selector.name)

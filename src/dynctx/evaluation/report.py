@@ -20,7 +20,7 @@ from dynctx.evaluation.context_use import Information, information
 from dynctx.evaluation.split import Given, Split
 from dynctx.pipeline import translate_documents
 from dynctx.selection.scoring import Bools, Floats
-from dynctx.selection.strategies import Judged, Previous, Selector
+from dynctx.selection.strategies import Fixed, Judged, Previous, Selector
 
 NONE, FULL = "none", "full"
 
@@ -91,7 +91,8 @@ def gather(
     countable = split.gatherer.scope <= oracle.LARGEST_SCOPE
     probabilities, selection = _probabilities(split, selector), split.select(selector)
     few = Document("", tuple(split.sources[: decoding.batch_sentences]))
-    translate_documents(model, [few], decoding, selector)  # the first batch is always slow
+    usual = Previous(None) if isinstance(selector, Fixed) else selector  # what is fixed is so for the whole text
+    translate_documents(model, [few], decoding, usual)  # the first batch is always slow
     runs = {}
     for name, chosen in ((NONE, Previous(0)), (FULL, Previous(None)), ("own", selector)):
         began = time.perf_counter()

@@ -195,11 +195,16 @@ def changes(facts: Facts) -> tuple[Any, Any]:
     return (facts.own.rewards - facts.none.rewards)[chosen], bleus[chosen]
 
 
+def fitting(name: str) -> str:
+    """A name that leaves room for the figure beside it: a file of selections may have a long path."""
+    return name if len(name) <= 40 else f"{name[:12]} … {name[-25:]}"
+
+
 def oracle_ways(axes: Any, facts: Facts) -> None:
     assert facts.oracle is not None
     ways = facts.oracle.ways
     colours = [COLOURS[1] if way.name.startswith("oracle") else COLOURS[0] for way in ways]
-    bars = axes.barh([way.name for way in ways], [way.value for way in ways], color=colours)
+    bars = axes.barh([fitting(way.name) for way in ways], [way.value for way in ways], color=colours)
     axes.bar_label(bars, [f"{way.value:.4f}" for way in ways], padding=2, fontsize=8)
     axes.set_xlim(0, 1.15 * max(way.value for way in ways) or 1)
     axes.invert_yaxis()
@@ -208,7 +213,9 @@ def oracle_ways(axes: Any, facts: Facts) -> None:
 
 def cost(axes: Any, facts: Facts) -> None:
     runs = {run.name: run for run in (facts.none, facts.full, facts.own)}
-    bars = axes.barh(list(runs), [run.sentences_per_second for run in runs.values()], color=COLOURS[0])
+    bars = axes.barh(
+        [fitting(name) for name in runs], [run.sentences_per_second for run in runs.values()], color=COLOURS[0]
+    )
     axes.bar_label(bars, [f"{run.sentences_per_second:,.1f}" for run in runs.values()], padding=2, fontsize=8)
     axes.set_xlim(0, 1.15 * max(run.sentences_per_second for run in runs.values()))
     axes.invert_yaxis()

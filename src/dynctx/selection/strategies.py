@@ -100,9 +100,12 @@ class Judged:
 class Fixed:
     """Distances given by hand for some sentences, by their number in the store; `base` chooses for the others."""
 
-    def __init__(self, base: Selector, distances: Mapping[int, Collection[int]]) -> None:
+    def __init__(self, base: Selector, distances: Mapping[int, Collection[int]], name: str = "") -> None:
         self.base, self.distances = base, distances
-        self.name = f"{base.name}, some by hand"
+        self.name = name or f"{base.name}, some by hand"
+
+    def check(self, sentences: int) -> None:
+        """Whether this was given for a text of so many sentences."""
 
     def select(self, batch: Batch, draw: int = 0) -> Tensor:
         return self.put(self.base.select(batch, draw), batch)
@@ -131,12 +134,15 @@ class FromFile(Fixed):
                     f'{at(path, number)}: expected a JSON object with "selected", a list of distances'
                 ) from None
             given.append(found)
-        super().__init__(Previous(0), dict(enumerate(given)))
-        self.path, self.name = path, f"fixed {path}"
+        super().__init__(Previous(0), dict(enumerate(given)), f"fixed {path}")
+        self.path = path
+
+    def check(self, sentences: int) -> None:
+        if len(self.distances) != sentences:
+            raise DynctxError(f"{at(self.path)}: {len(self.distances)} lines for {sentences} sentences")
 
     def put(self, selection: Tensor, batch: Batch) -> Tensor:
-        if len(self.distances) != len(batch.origin.store):
-            raise DynctxError(f"{at(self.path)}: {len(self.distances)} lines for {len(batch.origin.store)} sentences")
+        self.check(len(batch.origin.store))
         return super().put(selection, batch)
 
 
