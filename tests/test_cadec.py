@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -25,16 +26,21 @@ from context_models import (
 from plain import Plain
 from torch import Tensor
 
-from dynctx.batches import retargeted, with_targets
-from dynctx.config import CadecConfig, Config, DataConfig, ModelConfig, TrainingConfig
+from dynctx.batches import Gatherer, retargeted, with_targets
+from dynctx.beam_search import BeamSearch
+from dynctx.config import CadecConfig, Config, DataConfig, DecodingConfig, ModelConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
+from dynctx.layers import LayerSizes, Residual
+from dynctx.linear import Linear
+from dynctx.losses import token_losses
 from dynctx.model_folder import Model, load_model, save_model
 from dynctx.prepare import load_subwords
+from dynctx.selection.scoring import score
 from dynctx.subwords import BOS, EOS, SPECIAL
-from dynctx.training.translation import freeze, start_from
+from dynctx.training.translation import freeze, freeze_for_stage, start_from
 from dynctx.translators import build_translator
-from dynctx.translators.cadec import BankAttention, drafts_of, noisy
+from dynctx.translators.cadec import BankAttention, SecondLayer, drafts_of, noisy
 from dynctx.translators.sentence import BASE, SentNmt
 
 # size
@@ -95,7 +101,93 @@ def test_a_bank_may_have_columns_of_zeros() -> None:
         assert torch.allclose(getattr(exact, name), getattr(wide, name), atol=1e-12, rtol=0)
 
 
+def test_a_layer_of_the_second_decoder_by_hand() -> None:
+    """Width 2, one head, distances 0 and 1, every norm the identity, x = (1, 2).
+
+    Self-attention sees itself and turns x round: + (2, 1) = (3, 3). The source bank has this sentence's (4, 0) and
+    (0, 8) of the sentence before, whose distance earns it a score of ln 3: 1/4 (4, 0) + 3/4 (0, 8) = (1, 6), and
+    x = (4, 9). The target bank has the draft's word (1, 0) with the state (0, 5); the value takes the word's first and
+    the state's second number: + (1, 5) = (5, 14). Feed-forward: + (0, 2 relu(x_1)) = (5, 24).
+    Without the sentence before: (3, 3) + (4, 0) + (1, 5) = (8, 8), and (8, 24).
+    """
+    layer = SecondLayer(LayerSizes(2, 1, 1, "pre", 0.0), distances=2).double().eval()
+    for part in layer.modules():
+        if isinstance(part, Residual):
+            part.norm = torch.nn.Identity()  # type: ignore[assignment]
+    turn, keep = [[0.0, 1], [1, 0]], [[1.0, 0], [0, 1]]
+    score = math.sqrt(2) * math.log(3)
+    weights: list[tuple[Linear, list[list[float]], list[float]]] = [
+        (layer.self_attention.query_key_value, [[0, 0], [0, 0], [0, 0], [0, 0], *keep], [0.0] * 6),
+        (layer.self_attention.output, turn, [0, 0]),
+        (layer.memory_attention.query, [[0, 0], [0, 0]], [1, 0]),
+        (layer.memory_attention.key_value, [[0, 0, 0, score], [0] * 4, [1, 0, 0, 0], [0, 1, 0, 0]], [0] * 4),
+        (layer.memory_attention.output, keep, [0, 0]),
+        (layer.target_attention.query, keep, [0, 0]),
+        (layer.target_attention.key_value, [[1] * 6, [1] * 6, [1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]], [0] * 4),
+        (layer.target_attention.output, keep, [0, 0]),
+        (layer.feed_forward.inner, [[1, 0]], [0]),
+        (layer.feed_forward.outer, [[0], [2]], [0, 0]),
+    ]
+    with torch.no_grad():
+        for linear, weight, bias in weights:
+            linear.weight.copy_(torch.tensor(weight, dtype=torch.float64))
+            linear.bias.copy_(torch.tensor(bias, dtype=torch.float64))
+    source = layer.memory_attention.project(torch.tensor([[[4.0, 0, 1, 0], [0, 8, 0, 1]]], dtype=torch.float64))
+    target = layer.target_attention.project(torch.tensor([[[1.0, 0, 0, 5, 1, 0]]], dtype=torch.float64))
+    seen = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    for mask, expected in (([True, True], [5.0, 24.0]), ([True, False], [8.0, 24.0])):
+        x = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
+        found = layer(x, seen, source, torch.tensor(mask)[None, None, None], target, seen)
+        assert found.flatten().tolist() == pytest.approx(expected, abs=1e-12)
+
+
 # drafts
+
+
+def test_references_are_scored_with_the_drafts_that_are_used() -> None:
+    """Beam search of the sentence model, once for each sentence however often it is scored."""
+    model = small_model("cadec")
+    gatherer = Gatherer(STORE, SCOPE, lay_context=False)
+    sentences = np.array([4, 3, 4, 6])
+    chosen = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 0, 0]], np.bool_)
+    found = score(model, gatherer, sentences, chosen).log_probability
+    base, settings = model.sentence_model(), DecodingConfig()
+    greedily = []
+    for number, selection, value in zip(sentences.tolist(), chosen, found):
+        batch = batch_of(number)
+        limits = torch.from_numpy(batch.plan.lengths[0] - 1 + settings.max_extra)
+        with torch.no_grad():
+            search = BeamSearch(base, base.begin(base.encode(batch), 4), limits, settings.length_penalty)
+            banks = model.bank(batch, [search.run()[0].ids]), model.bank(batch)
+            expected, greedy = (
+                -float(
+                    token_losses(
+                        model.output(model.decode(model.encode(batch, torch.from_numpy(selection)[None], bank), batch)),
+                        batch.target.ids,
+                    )[batch.target.sentence >= 0].sum()
+                )
+                for bank in banks
+            )
+        assert value == pytest.approx(expected, abs=1e-9)
+        greedily.append(greedy)
+    assert not np.allclose(found, greedily, atol=1e-3)  # which a greedy draft would not show
+
+
+def test_rewards_do_not_teach_the_sentence_model_that_drafts() -> None:
+    """No gradient comes to it but through the embedding that the second decoder shares, and that would spoil it."""
+    config = Config(
+        model=dataclasses.replace(SMALL, kind="cadec"), training=TrainingConfig(stage="reinforce", init="x")
+    )
+    model = build_translator(config.model, V, V)
+    freeze_for_stage(model, None, config)
+    learning = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
+    assert learning == {"second_decoder", "second_norm", "output"}
+    config = Config(
+        model=dataclasses.replace(SMALL, kind="tdnmt"), training=TrainingConfig(stage="reinforce", init="x")
+    )
+    tdnmt = build_translator(config.model, V, V)
+    freeze_for_stage(tdnmt, None, config)
+    assert all(p.requires_grad for p in tdnmt.parameters())
 
 
 def test_noise_spares_the_first_word_and_the_end() -> None:
@@ -179,6 +271,29 @@ def test_what_drafts_training_sees() -> None:
         assert torch.equal(draft.target.ids, again.draft.target.ids)
         kinds.append(draft.target is batch.target or torch.equal(draft.target.ids, batch.target.ids))
     assert 10 < sum(kinds) < 30
+
+
+def drawn(seed: int, **own: float) -> Tensor:
+    """The draft that training sees of a batch, with the seed."""
+    model = small_model("cadec", cadec=CadecConfig(**own)).train()
+    torch.manual_seed(seed)
+    return model.bank(packed()).draft.target.ids
+
+
+def test_each_kind_of_draft_has_its_own_noise() -> None:
+    references = packed().target.ids
+    assert torch.equal(drawn(1, reference_drafts=1, reference_noise=0, sample_noise=1), references)
+    assert not torch.equal(drawn(1, reference_drafts=1, reference_noise=1, sample_noise=0), references)
+    plain = drawn(1, reference_drafts=0, reference_noise=0, sample_noise=0)
+    assert torch.equal(drawn(1, reference_drafts=0, reference_noise=1, sample_noise=0), plain)
+    assert not torch.equal(drawn(1, reference_drafts=0, reference_noise=0, sample_noise=1), plain)
+
+
+def test_the_temperature_of_drafts() -> None:
+    """Near 0 every seed draws the same, the likeliest; at 1 it does not."""
+    sampled = {"reference_drafts": 0.0, "sample_noise": 0.0}
+    assert torch.equal(drawn(1, temperature=1e-4, **sampled), drawn(2, temperature=1e-4, **sampled))
+    assert not torch.equal(drawn(1, temperature=1.0, **sampled), drawn(2, temperature=1.0, **sampled))
 
 
 def test_the_longest_sentences_keep_their_references() -> None:

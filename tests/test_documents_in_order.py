@@ -10,14 +10,15 @@ import torch
 from context_models import SCOPE, V, small_model
 
 from dynctx import decoding
-from dynctx.batches import Gatherer
+from dynctx.batches import Batch, Gatherer
 from dynctx.beam_search import BeamSearch
 from dynctx.config import DecodingConfig, HanConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import reference_bank, translate
+from dynctx.decoding import translate
 from dynctx.linear import to_int8
 from dynctx.selection.strategies import Fixed, Selector, parse_selector
 from dynctx.subwords import EOS
+from dynctx.translators.bank import Bank
 from dynctx.translators.sentence import SentNmt
 
 KINDS = ["han", "han decoder", "han encoder", "san", "cadec"]
@@ -44,6 +45,15 @@ def documents() -> list[list[tuple[list[int], list[int]]]]:
     return [[(rng.integers(7, V, rng.integers(0, 5)).tolist(), [9]) for _ in range(size)] for size in (6, 1, 4, 5)]
 
 
+def bank_of(model: SentNmt, batch: Batch, limits: torch.Tensor) -> Bank | None:
+    """What a model needs beside one sentence, with a draft of its own where it corrects one."""
+    if not model.needs_drafts:
+        return model.bank(batch)
+    base = model.sentence_model()
+    search = BeamSearch(base, base.begin(base.encode(batch), DECODING.beam), limits, DECODING.length_penalty)
+    return model.bank(batch, [draft.ids for draft in search.run()])
+
+
 @torch.inference_mode()
 def one_by_one(model: SentNmt, sentences: list[int], selector: Selector) -> dict[int, list[int]]:
     """What was said before stands in the store as if it were the reference; what was not translated is empty there."""
@@ -54,7 +64,7 @@ def one_by_one(model: SentNmt, sentences: list[int], selector: Selector) -> dict
         store = TokenStore.from_ids([[(ids, said.get(next(numbers), [])) for ids in document] for document in sources])
         batch = Gatherer(store, SCOPE, lay_context=False).one_per_row(np.array([sentence]))
         limits = torch.from_numpy(batch.plan.lengths[0] - 1 + DECODING.max_extra)
-        bank = reference_bank(model, batch, DECODING)
+        bank = bank_of(model, batch, limits)
         cache = model.begin(model.encode(batch, selector.select(batch), bank), DECODING.beam)
         said[sentence] = BeamSearch(model, cache, limits, DECODING.length_penalty).run()[0].ids
     return said
@@ -76,6 +86,16 @@ def test_together_is_one_by_one(kind: str, selector: str) -> None:
     for sentences in (list(range(15, -1, -1)), [0, 2, 3, 5, 8, 9, 12, 15]):
         chosen = parse_selector(selector, 1)
         assert together(model, sentences, chosen) == one_by_one(model, sentences, chosen)
+
+
+@pytest.mark.parametrize("kind", ["han", "cadec"])
+def test_what_is_read_again_in_a_later_wave_is_kept(kind: str) -> None:
+    """Sentence 9 reads 8 and 7 and comes in the third wave; sentence 10, after it, reads 7 alone, in the second."""
+    model, sentences = model_of(kind), [7, 8, 9, 10]
+    chosen, less = (Fixed(parse_selector("none", 1), {8: [1], 9: near, 10: [3]}) for near in ([1, 2], [1]))
+    expected = one_by_one(model, sentences, chosen)
+    assert together(model, sentences, chosen) == expected
+    assert together(model, sentences, less) != expected  # that sentence 9 reads 7 makes a difference
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,19 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain import Plain
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dynctx.batches import Gatherer
 from dynctx.config import Config, DataConfig, ModelConfig, SanConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.layers import LayerSizes
+from dynctx.linear import Linear
 from dynctx.model_folder import Model, load_model, save_model
 from dynctx.prepare import load_subwords
 from dynctx.subwords import BOS, EOS
 from dynctx.training.reporting import count_parameters
 from dynctx.training.translation import freeze, start_from
 from dynctx.translators import build_translator, san
-from dynctx.translators.san import San, SelectiveAttention, sparsemax
+from dynctx.translators.san import ContextLayer, San, SelectiveAttention, sparsemax
 
 LIVE = SanConfig(context_states="live_detached")
 quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -46,6 +49,74 @@ def test_new_parameters_at_base_size() -> None:
     encoder = 16_000 * 512 + 6 * 3_152_384  # the embedding and six layers, kept as they were
     assert new_parameters(kind="san") == (layer, {"context_layer": (layer, 0), "context_encoder": (0, encoder)})
     assert new_parameters(kind="san", san=LIVE) == (layer, {"context_layer": (layer, 0)})
+
+
+# the layer, by hand
+
+
+def test_the_context_layer_by_hand() -> None:
+    """Width 2, one head, all scores 0, x = (8, 2).
+
+    Two sentences, with the words (1, 0) (3, 0) and (0, 4): each sentence half, each of the two words half of that, so
+    c = (1, 2), and LN(c) = (-1, 1). Feed-forward: relu is (0, 1), then (1, 3 * 1), and LN of that (-1, 1) again: there
+    is no sum with c, or it would be (0, 4). Gate: sigmoid(-ln 3, 0) = (1/4, 1/2), of the state's own side:
+    out = (1/4 * 8 - 3/4, 1/2 * 2 + 1/2) = (1.25, 1.5), with no norm behind it. Without context x goes on as it is.
+    """
+    layer = ContextLayer(LayerSizes(2, 2, 1, "post", 0.0)).double().eval()
+    keep, nothing = [[1.0, 0], [0, 1]], [[0.0, 0], [0, 0]]
+    attention = layer.attention
+    weights: list[tuple[Linear, list[list[float]]]] = [
+        (attention.query, nothing + nothing),
+        (attention.sentence_key, keep),
+        (attention.key_value, [*keep, *keep]),
+        (attention.output, keep),
+        (layer.feed_forward.inner, keep),
+        (layer.feed_forward.outer, [[1, 0], [0, 3]]),
+        (layer.gate_state, nothing),
+        (layer.gate_context, [[math.log(3), 0], [0, 0]]),
+    ]
+    with torch.no_grad():
+        for linear, weight in weights:
+            linear.weight.copy_(number(weight))
+        layer.feed_forward.inner.bias.zero_()
+        layer.feed_forward.outer.bias.copy_(number([1, 0]))
+    states, column = number([[[1, 0], [3, 0], [0, 4], [9, 9]]]), torch.tensor([[0, 0, 1, -1]])
+    x = number([[[8, 2], [8, 2], [8, 2]]])
+    seen = torch.tensor([[[True, True], [False, False], [True, False]]])
+    found = layer(x, states, column, seen)[0]
+    assert found[0].tolist() == pytest.approx([1.25, 1.5], abs=1e-5)  # LN has an epsilon of 1e-6
+    assert found[1].tolist() == [8, 2]
+    # the first sentence alone: c = (2, 0), LN (1, -1), relu (1, 0), then (2, 0), LN (1, -1): gate (3/4, 1/2)
+    assert found[2].tolist() == pytest.approx([0.75 * 8 + 0.25, 0.5 * 2 - 0.5], abs=1e-5)
+
+
+def test_nothing_is_larger_than_what_is_counted() -> None:
+    """Whole documents are given some rows at a time, as many as these weights allow; a copy of who belongs where for
+    every head would be many times as large."""
+    heads, queries, sentences, words = 4, 2, 40, 160
+    attention = SelectiveAttention(LayerSizes(8, 8, heads, "post", 0.0)).double()
+    column = torch.arange(words)[None] % sentences
+    largest = 0
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+            nonlocal largest
+            found = function(*given, **(named or {}))
+            for made in found if isinstance(found, tuple | list) else [found]:
+                if isinstance(made, Tensor) and not any(
+                    made.data_ptr() == x.data_ptr() for x in given if isinstance(x, Tensor)
+                ):
+                    largest = max(largest, made.numel())
+            return found
+
+    with Sizes():
+        attention(
+            torch.randn(1, queries, 8).double(),
+            torch.randn(1, words, 8).double(),
+            column,
+            torch.ones(1, queries, sentences).bool(),
+        )
+    assert largest == words * max(heads * queries, sentences)
 
 
 # sparsemax
@@ -295,6 +366,32 @@ def test_without_a_sentence_model_there_is_nothing_to_copy(prepared: DataConfig)
         start_from(model, None, "", source, target)
     live = build_translator(dataclasses.replace(SMALL, kind="san", san=LIVE), len(source), len(target))
     assert start_from(live, None, "", source, target) == ["all parameters start at random"]
+
+
+def test_each_dropout_of_the_layer_works_in_training_only() -> None:
+    """Of the attention's weights, of what was found and of what the feed-forward makes of it: each by itself."""
+    torch.manual_seed(0)
+    x, states = torch.randn(1, 5, 8), torch.randn(1, 6, 8)
+    column, seen = torch.tensor([[0, 0, 0, 1, 1, 1]]), torch.ones(1, 5, 2, dtype=torch.bool)
+    normed: list[Tensor] = []  # what the two norms are given, in order
+
+    def made(dropout: float, attention_dropout: float) -> ContextLayer:
+        layer = ContextLayer(LayerSizes(8, 16, 2, "post", dropout, attention_dropout))
+        for norm in (layer.attention_norm, layer.feed_forward_norm):
+            norm.register_forward_pre_hook(lambda _, inputs: normed.append(inputs[0]))
+        return layer
+
+    layer = made(0.0, 0.5)
+    assert not torch.equal(layer(x, states, column, seen), layer(x, states, column, seen))
+    layer.eval()
+    assert torch.equal(layer(x, states, column, seen), layer(x, states, column, seen))
+    layer = made(0.5, 0.0)
+    normed.clear()
+    layer(x, states, column, seen)
+    assert [bool((each == 0).any()) for each in normed] == [True, True]
+    normed.clear()
+    layer.eval()(x, states, column, seen)
+    assert [bool((each == 0).any()) for each in normed] == [False, False]
 
 
 def test_dropout_spares_the_context() -> None:

@@ -32,6 +32,8 @@ V = 9
 class Unmoved(nn.Module):
     """A translator with one distribution for every position; context doubles nothing and halves nothing."""
 
+    needs_drafts = False
+
     def __init__(self) -> None:
         super().__init__()
         self.target_embedding = nn.Embedding(V, 4)
@@ -40,7 +42,10 @@ class Unmoved(nn.Module):
             logits[number] = math.log(probability)
         self.logits = logits
 
-    def encode(self, batch: Batch, selection: Tensor) -> Any:
+    def bank(self, batch: Batch, drafts: Any) -> Any:
+        return None
+
+    def encode(self, batch: Batch, selection: Tensor, bank: Any) -> Any:
         return None
 
     def decode(self, memory: Any, batch: Batch) -> Tensor:
@@ -95,6 +100,23 @@ def test_as_sentence_by_sentence(kind: str) -> None:
     assert found.log_probability.tolist() == pytest.approx([value for value, _ in expected], rel=1e-9)
     assert found.reward is not None
     assert np.log(found.reward).tolist() == pytest.approx([math.log(value) for _, value in expected], rel=1e-5)
+
+
+def test_dropout_is_off_and_training_goes_on() -> None:
+    """What a selection earns is asked in the midst of an update, and is no matter of chance."""
+    model = copy.deepcopy(tiny_model("tdnmt")).translator
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    selection = np.ones((len(split.scorable), SCOPE), bool)
+    expected = score(model.eval(), split.gatherer, split.scorable, selection, rewards=True)
+    assert not model.training
+    found = score(model.train(), split.gatherer, split.scorable, selection, rewards=True)
+    assert model.training and all(module.training for module in model.modules())
+    assert found.log_probability.tolist() == expected.log_probability.tolist()
+    assert found.reward is not None and expected.reward is not None
+    assert found.reward.tolist() == expected.reward.tolist()
 
 
 def test_context_makes_a_difference() -> None:

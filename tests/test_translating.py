@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from dynctx.beam_search import Hypothesis
 from dynctx.config import DecodingConfig, ModelConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import batches_by_length, overlapped, translate
+from dynctx.errors import DynctxError
 from dynctx.selection.strategies import parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
@@ -123,3 +125,14 @@ def test_sampling_is_reached_by_the_config(small_model: SentNmt, gatherer: Gathe
     assert first != second
     cold = decoded(small_model, gatherer, list(range(40)), sampling=True, temperature=1e-5)
     assert [h.ids for h in cold] == [h.ids for h in greedy]
+
+
+@pytest.mark.parametrize("settings", [DecodingConfig(beam=1), DecodingConfig(beam=4), DecodingConfig(sampling=True)])
+def test_weights_that_are_no_numbers_are_told_of(settings: DecodingConfig, small_model: SentNmt) -> None:
+    """Nothing would be above minus infinity, and every translation would be empty."""
+    model = copy.deepcopy(small_model)
+    with torch.no_grad():
+        model.output.weight.fill_(torch.nan)
+    gatherer = Gatherer(TokenStore.from_ids([[([7, 8], [9])]]), 0)
+    with pytest.raises(DynctxError, match="the model's scores are no numbers"):
+        translate(model, gatherer, np.array([0]), settings, parse_selector("none", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dynctx.errors import DynctxError
 from dynctx.packing import round_up
 from dynctx.replay import Replayed
 from dynctx.side_by_side import ROWS
@@ -47,10 +49,17 @@ class Found:
         """In the order of the rows."""
         results: dict[int, Hypothesis] = {}
         for numbers, ids, scores in self.left:
+            check_numbers(scores.tolist())
             lengths = (ids != EOS).sum(dim=1)  # EOS is what comes after a translation, and nowhere in it
             for number, own, length, score in zip(numbers.tolist(), ids.numpy(), lengths.tolist(), scores.tolist()):
                 results[number] = Hypothesis(own[:length].tolist(), score)
         return [results[row] for row in range(self.wanted)]
+
+
+def check_numbers(scores: list[float]) -> None:
+    """Weights that are no numbers, or too large, would end every translation at once, and nobody would know."""
+    if any(math.isnan(score) for score in scores):
+        raise DynctxError("the model's scores are no numbers: its weights are damaged, or its training went astray")
 
 
 class BeamSearch:
@@ -76,7 +85,7 @@ class BeamSearch:
         self.scores = torch.full((rows, beam), -torch.inf, dtype=torch.float64, device=device)
         self.scores[:, 0] = 0.0  # one live hypothesis to begin with, or all would be the same
         self.best_penalised = torch.full_like(self.scores[:, 0], -torch.inf)
-        self.best_score = torch.zeros_like(self.best_penalised)
+        self.best_score = torch.full_like(self.best_penalised, torch.nan)  # until there is one
         self.best_ids = torch.full((rows, self.longest), EOS, device=device)
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
         self.left: list[tuple[Tensor, Tensor, Tensor]] = []  # number, ids and score of rows that are done

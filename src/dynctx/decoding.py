@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, with_targets
-from dynctx.beam_search import BeamSearch, Hypothesis
+from dynctx.batches import Gatherer, with_targets
+from dynctx.beam_search import BeamSearch, Hypothesis, check_numbers
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
@@ -37,6 +37,7 @@ def sample(
     """One draw from the model for each row (the cache's beam must be 1)."""
     drawn = draw(model, cache, limits, temperature, generator)
     lengths, scores = drawn.lengths.tolist(), drawn.log_probability.tolist()
+    check_numbers(scores)
     return [Hypothesis(ids[: n - 1], score) for ids, n, score in zip(drawn.tokens.tolist(), lengths, scores)]
 
 
@@ -128,10 +129,7 @@ class Translating:
         self.lengths = gatherer.lengths_of(sentences)[0]
         beforehand = gatherer.lay_context or model.reads_targets
         self.chosen = self.choose() if beforehand else None  # [n, scope]
-        self.drafts: list[Hypothesis] = []
-        if model.needs_drafts:
-            plain = replace(config, sampling=False)
-            self.drafts = translate(model.sentence_model(), gatherer, sentences, plain, Previous(0))
+        self.drafts = drafts_in_use(model, gatherer, sentences, config)
 
     def choose(self) -> NDArray[np.bool_]:
         """What is selected for each sentence: known beforehand, nothing has to wait for it later."""
@@ -157,7 +155,7 @@ class Translating:
         batch = self.gatherer.one_per_row(numbers, given, self.model.contexts_together)
         selection = self.selector.select(batch) if given is None else self.gatherer.to_device(given)
         limits = self.gatherer.to_device(self.lengths[chosen] - 1 + self.config.max_extra)  # EOS not counted
-        drafts = [self.drafts[place].ids for place in chosen] if self.drafts else None
+        drafts = None if self.drafts is None else [self.drafts[number] for number in numbers.tolist()]
         with many_shapes():
             known = self.model.bank(batch, drafts, bank)
             return Started(self.model.encode(batch, selection, known), limits)
@@ -229,6 +227,17 @@ class Translating:
         return hypothesis.ids if hypothesis is not None else []
 
 
+def drafts_in_use(
+    model: SentNmt, gatherer: Gatherer, sentences: Ints, config: DecodingConfig
+) -> dict[int, list[int]] | None:
+    """What the sentence model makes of each of these sentences, by their numbers, for a model that corrects it."""
+    if not model.needs_drafts:
+        return None
+    numbers = np.unique(sentences)
+    found = translate(model.sentence_model(), gatherer, numbers, replace(config, sampling=False), Previous(0))
+    return {number: hypothesis.ids for number, hypothesis in zip(numbers.tolist(), found)}
+
+
 @torch.inference_mode()
 def translate_pairs(
     model: SentNmt,
@@ -242,14 +251,15 @@ def translate_pairs(
     model.eval()
     found: list[Hypothesis | None] = [None] * len(sentences)
     lengths, _, contexts = gatherer.lengths_of(sentences, chosen)
-    together = model.contexts_together
+    together, drafts = model.contexts_together, drafts_in_use(model, gatherer, sentences, config)
     batches = [rows[evenly(contexts[rows], together)] for rows in batches_by_length(lengths, config.batch_sentences)]
 
     def start(rows: Ints) -> Started:
         batch = gatherer.one_per_row(sentences[rows], chosen[rows], together)
         limits = gatherer.to_device(lengths[rows] - 1 + config.max_extra)
+        own = None if drafts is None else [drafts[number] for number in sentences[rows].tolist()]
         with many_shapes():
-            return Started(model.encode(batch, gatherer.to_device(chosen[rows])), limits)
+            return Started(model.encode(batch, gatherer.to_device(chosen[rows]), model.bank(batch, own)), limits)
 
     def keep(rows: Ints, hypotheses: Later) -> None:
         for place, hypothesis in zip(rows.tolist(), hypotheses()):
@@ -279,14 +289,3 @@ def search(
             return lambda: drawn
         beam = BeamSearch(model, model.begin(memory, config.beam), limits, config.length_penalty)
         return beam.search(meanwhile).hypotheses
-
-
-def reference_bank(model: SentNmt, batch: Batch, config: DecodingConfig) -> Bank | None:
-    """What it takes to score the references of a batch, one a row: earlier references, and drafts as in use."""
-    if not model.needs_drafts:
-        return model.bank(batch)
-    base, lengths = model.sentence_model(), batch.plan.lengths[0]
-    limits = torch.from_numpy(lengths - 1 + config.max_extra).to(batch.origin.device)
-    cache = base.begin(base.encode(batch), config.beam)
-    drafts = BeamSearch(base, cache, limits, config.length_penalty).run()
-    return model.bank(batch, [draft.ids for draft in drafts])

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer
+from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints
+from dynctx.decoding import drafts_in_use
 from dynctx.devices import many_shapes
 from dynctx.losses import CHUNK_BYTES, token_losses
 from dynctx.packing import pack
@@ -83,11 +85,13 @@ def sums(
     lengths = gatherer.lengths_of(sentences, selection)
     found = torch.zeros(2, count, dtype=torch.float64, device=device)
     size = batch_tokens or BATCH_TOKENS.get(device.type, 2**13)
+    drafts = drafts_in_use(model, gatherer, sentences, DecodingConfig())  # as in use
     for members, plan, shape in _plans(sentences, selection, lengths, size):
         batch = gatherer.gather(plan, shape)
         chosen = gatherer.to_device(selection[members])
+        own = None if drafts is None else [drafts[number] for number in plan.sentences.tolist()]
         with many_shapes():
-            found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards)
+            found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards, own)
         if progress is not None:
             progress(len(members))
     model.train(training)
@@ -130,9 +134,9 @@ def fine_enough(kind: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = rough
 
 
-def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool) -> Tensor:
+def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool, drafts: list[list[int]] | None) -> Tensor:
     """[2, n] log-probability and cost (eq. 4) of each sentence of the batch, summed over its target."""
-    states = model.decode(model.encode(batch, selection), batch)  # [R, T, d]
+    states = model.decode(model.encode(batch, selection, model.bank(batch, drafts)), batch)  # [R, T, d]
     real = batch.target.sentence >= 0
     states, ids, owner = states[real], batch.target.ids[real], batch.target.sentence[real]
     weight = model.target_embedding.weight

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynctx.batches import Batch, retargeted, shifted, with_targets
+from dynctx.batches import Batch, retargeted, shifted
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.layers import Attention, DecoderLayer, Growing, KeyValue, LayerSizes, additive, joined, same_sentence
@@ -111,6 +111,7 @@ class CadecAttended(Attended):
 class Cadec(BankedNmt):
     reads_targets = True
     needs_drafts = True
+    only_reads_base = True
     needs_sentence_model = True
 
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
@@ -150,11 +151,11 @@ class Cadec(BankedNmt):
     # what the sentence model gives
 
     def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> DraftedBank:
-        """Drafts are as given (one sentence a row), or as in training, or else by greedy search."""
+        """Drafts are as given, or as in training, or else by greedy search."""
         bank = super().bank(batch, None, known)
         base = self.sentence_model()
         if drafts is not None:
-            draft = with_targets(batch, drafts)
+            draft = drafted(batch, drafts)
         elif self.training:
             draft = self.draw_draft(base, batch)
         else:
@@ -239,6 +240,15 @@ class Cadec(BankedNmt):
 
     def finish(self, x: Tensor, attended: Attended) -> Tensor:
         return self.second_norm(x)
+
+
+def drafted(batch: Batch, drafts: list[list[int]]) -> Batch:
+    """The batch with these translations (ids without EOS) in the place of its targets."""
+    room = np.array([len(ids) + 1 for ids in drafts])
+    padded = np.full((len(drafts), room.max()), EOS)
+    for place, ids in zip(padded, drafts):
+        place[: len(ids)] = ids
+    return retargeted(batch, np.arange(len(batch)), batch.origin.to_device(padded), room)
 
 
 def noisy(batch: Batch, share: float, vocabulary: int) -> Batch:

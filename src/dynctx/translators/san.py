@@ -105,9 +105,11 @@ class SelectiveAttention(nn.Module):
             highest = torch.full_like(alpha, -torch.inf).scatter_reduce_(-1, home, scores, "amax")
             highest = highest.masked_fill(highest == -torch.inf, 0.0).gather(-1, home)
         exponentials = (scores - highest).exp()
-        belongs = member[:, None].to(scores.dtype)  # [R, 1, J, N]
-        sums = exponentials @ belongs.transpose(2, 3)  # [R, H, Q, J], at least 1 where there is a word
-        return (alpha / sums.clamp(min=0.5)) @ belongs * exponentials
+        # heads and queries as one side of the products: side by side, each head would get a copy of who belongs where
+        belongs, sides = member.to(scores.dtype), alpha.shape[1:3]  # [R, J, N]
+        sums = (exponentials.flatten(1, 2) @ belongs.transpose(1, 2)).unflatten(1, sides)  # at least 1 where a word is
+        shares = (alpha / sums.clamp(min=0.5)).flatten(1, 2) @ belongs
+        return shares.unflatten(1, sides) * exponentials
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -182,7 +184,7 @@ class San(BankedNmt):
         memory = super().encode(batch)
         columns = selected_columns(past, selection)  # [n, J]
         # a whole document of context is a great many weights: some rows at a time
-        weights = self.config.heads * memory.states.shape[1] * past.index.shape[1]
+        weights = past.index.shape[1] * max(self.config.heads * memory.states.shape[1], past.columns)
         step = max(1, LARGEST.get(memory.states.device.type, 2**25) // weights)
         parts = [
             self.with_context(memory, bank.source, past, columns, slice(first, first + step), step)

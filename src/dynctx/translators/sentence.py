@@ -175,6 +175,7 @@ class SentNmt(nn.Module):
     lays_context = True  # candidates are read as tokens beside their sentence, not from a bank of states
     reads_targets = False  # translations of earlier sentences are context too: documents are translated in order
     needs_drafts = False  # translations by the sentence model are corrected
+    only_reads_base = False  # the sentence model inside gives states, and no gradient comes back to it: it never learns
     needs_sentence_model = False  # there is nothing to learn without one to start from
 
     def __init__(self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> None:
