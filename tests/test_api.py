@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,6 +126,14 @@ def test_options(model: dynctx.DocumentTranslator, monkeypatch: pytest.MonkeyPat
     assert [(d.beam, d.batch_sentences) for d in asked] == [(1, 7), (2, 64)]
 
 
+def test_nothing_is_sampled(folder: Path) -> None:
+    """Whatever the model's config says: the same sentences have the same translations."""
+    model = dynctx.load(folder, device="cpu")
+    expected = model.translate(FIRST)
+    model.model.config.decoding.sampling = True
+    assert [model.translate(FIRST) for _ in range(3)] == [expected] * 3
+
+
 def test_what_it_is(model: dynctx.DocumentTranslator) -> None:
     assert (model.languages, model.scope) == (("en", "de"), 3)
 
@@ -135,6 +144,13 @@ def test_int8(folder: Path) -> None:
         "Int8" in type(m).__name__ or "quantized" in type(m).__module__ for m in small.model.translator.modules()
     )
     assert len(small.translate(FIRST)) == 4
+
+
+def test_int8_is_refused_on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(api, "load_model", lambda *_: elsewhere)
+    with pytest.raises(DynctxError, match="int8 is for the CPU"):
+        dynctx.load(folder, device="cpu", int8=True)
 
 
 @pytest.mark.parametrize("wrong", ["one string", [1, 2], [["a", 1]], ["a", ["b"]], [["a"], "b"], [None]])

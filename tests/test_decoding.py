@@ -122,6 +122,16 @@ def test_a_beam_wide_enough_finds_the_best_of_all_sequences(seed: int, alpha: fl
         assert found.log_probability == pytest.approx(model.score(row, ids), abs=1e-9)
 
 
+def test_a_row_goes_on_while_the_longest_translation_could_still_win() -> None:
+    """Its end counts too: ln 0.5 now, or ln 0.45 over 7/6 with the one word that the limit allows."""
+    table = torch.full((1, V, V, V), -30.0, dtype=torch.float64)
+    table[0, BOS, BOS, EOS], table[0, BOS, BOS, 7], table[0, BOS, BOS, 8] = (math.log(p) for p in (0.5, 0.45, 0.05))
+    table[0, BOS, 7, EOS] = 0.0
+    model = Trigrams(table)
+    assert penalised(math.log(0.5), (), 1.0) < penalised(math.log(0.45), (7,), 1.0)
+    assert [found.ids for found in run(model, 2, [1], alpha=1.0)] == [[7]]
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), beam=st.integers(1, 6), alpha=st.sampled_from([0.0, 0.6, 2.0]))
 def test_a_narrow_beam_equals_the_same_search_with_lists(seed: int, beam: int, alpha: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +97,24 @@ def test_annotations_that_do_not_fit(tmp_path: Path) -> None:
 
 
 # the automatic label
+
+
+def test_automatic_labels_by_hand() -> None:
+    """Sentence 3 is helped by its first candidate, 4 by its second, 5 by both together alone, and 6 by less than 1."""
+    log_probability = {
+        3: {"": -9.0, "1": -7.5, "2": -9.0, "12": -9.0},
+        4: {"": -9.0, "1": -9.0, "2": -7.5, "12": -9.0},
+        5: {"": -9.0, "1": -9.0, "2": -9.0, "12": -7.5},
+        6: {"": -9.0, "1": -8.5, "2": -8.0, "12": -9.0},
+    }
+
+    def score(given: np.ndarray, sentences: np.ndarray) -> SimpleNamespace:
+        names = ["".join(str(place + 1) for place in np.flatnonzero(row)) for row in given]
+        return SimpleNamespace(log_probability=np.array([log_probability[s][n] for s, n in zip(sentences, names)]))
+
+    gatherer = SimpleNamespace(scope=2, firsts=np.zeros(7, np.int64))
+    split = SimpleNamespace(gatherer=gatherer, scorable=np.arange(3, 7), score=score)
+    assert automatic(split, 1.0) == {3: False, 4: False, 5: False, 6: True}  # type: ignore[arg-type]
 
 
 def test_automatic_labels_against_the_scores_themselves() -> None:

@@ -87,6 +87,13 @@ def test_atomic_write_of_text_and_bytes(tmp_path):
     assert os.listdir(path.parent) == ["file"]
 
 
+def test_two_files_of_a_folder_can_be_written_at_a_time(tmp_path):
+    with atomic_write(tmp_path / "a") as first, atomic_write(tmp_path / "b") as second:
+        first.write("1")
+        second.write("2")
+    assert (tmp_path / "a").read_text() == "1" and (tmp_path / "b").read_text() == "2"
+
+
 @pytest.mark.parametrize("mode", ["w", "wb"])
 @pytest.mark.parametrize("suffix", ["", ".xz", ".gz"])
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), FileNotFoundError(2, "no", "other")])

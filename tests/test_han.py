@@ -92,6 +92,25 @@ def test_the_module_by_hand() -> None:
     assert near(module(H, words), [17 / 6, 11 / 4])
 
 
+@torch.no_grad()
+def test_each_dropout_by_hand() -> None:
+    """A half is dropped, what is left is doubled; each of three places by itself, in training and not in use."""
+    module, words = by_hand()
+    summaries = module.summarise(H, words)
+    module.word_attention.dropout = module.sentence_attention.dropout = module.dropout.p = 0.5
+    assert near(module.summarise(H, words)[0, 0, :2], [7, 0, 0, 6]) and near(module(H, words), [17 / 6, 11 / 4])
+    module.train()
+    torch.manual_seed(0)
+    # the words weigh 1/4 and 3/4 of (4, 0) and (8, 0), the sentences 2/3 and 1/3 of (7, 0) and (0, 6)
+    found = {round(float(module.summarise(H, words)[0, 0, 0, 0]), 9) for _ in range(100)}
+    assert found == {0.0, 2.0, 12.0, 14.0}
+    found = {round(float(module.weigh(H, summaries, words.exists)[0, 0, 0]), 9) for _ in range(100)}
+    assert found == {0.0, round(28 / 3, 9)}
+    # d_2 = 2 and what the feed-forward adds, 0 or twice 1: out_2 = 1/4 2 + 3/4 d_2
+    module.word_attention.dropout = module.sentence_attention.dropout = 0.0
+    assert {round(float(module(H, words)[0, 0, 1]), 9) for _ in range(100)} == {2.0, 3.5}
+
+
 def test_without_context_the_state_goes_on_alone_by_hand() -> None:
     module, words = by_hand()
     words.exists[:] = False

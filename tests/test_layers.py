@@ -213,8 +213,11 @@ def test_attention_dropout_works_in_training_only() -> None:
     attention = Attention(8, heads=2, dropout=0.5)
     x = torch.randn(1, 6, 8)
     assert not torch.equal(attention(x, None), attention(x, None))
+    mask = torch.ones(1, 1, 2, 6, dtype=torch.bool)
+    assert not torch.equal(attention.of(x[:, :2], x, mask), attention.of(x[:, :2], x, mask))
     attention.eval()
     assert torch.equal(attention(x, None), attention(x, None))
+    assert torch.equal(attention.of(x[:, :2], x, mask), attention.of(x[:, :2], x, mask))
 
 
 @pytest.mark.parametrize(("module", "blocks"), [("self", 3), ("cross", 2)])
@@ -247,6 +250,21 @@ def test_feed_forward_by_hand() -> None:
     # x = (1, 4): inner (1, 3, 6) -> outer (1 + 6 + 18, -1 + 6) + (0.5, -0.5)
     found = module(torch.tensor([[[2.0, -3.0], [1.0, 4.0]]]))
     assert found.tolist() == [[[2.5, -2.5], [25.5, 4.5]]]
+
+
+def test_feed_forward_dropout_is_on_the_rectified_and_works_in_training_only() -> None:
+    torch.manual_seed(0)
+    module = FeedForward(1, 1000, dropout=0.5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(0.0)
+        module.inner.bias.fill_(1.0)
+        module.outer.weight.fill_(1.0)  # so the output counts what is left: about 500 of 1000, each scaled to 2
+    found = module(torch.zeros(1, 1, 1)).item()
+    assert 800 < found < 1200 and found != 1000
+    assert found % 2 == 0
+    module.eval()
+    assert module(torch.zeros(1, 1, 1)).item() == 1000
 
 
 def test_post_norm_by_hand() -> None:
@@ -305,6 +323,20 @@ def test_layers_are_the_composition_of_their_parts(norm: str) -> None:
             expected + function(normalise(expected)) if norm == "pre" else normalise(expected + function(expected))
         )
     assert torch.allclose(layer(x, mask, memory, memory_mask), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_layer_at_some_positions_is_the_whole_layer_there(norm: str) -> None:
+    torch.manual_seed(0)
+    layer = EncoderLayer(tiny(norm))
+    unsettle(layer)
+    x, mask = torch.randn(2, 5, 8, dtype=torch.float64), torch.rand(2, 1, 5, 5) < 0.6
+    mask |= torch.eye(5, dtype=torch.bool)
+    column = torch.tensor([[3, 0], [1, 1]])
+    some = torch.stack([mask[row][:, column[row]] for row in range(2)])  # [R, 1, Q, L]
+    whole = layer(x, mask)
+    expected = torch.stack([whole[row, column[row]] for row in range(2)])
+    assert torch.allclose(layer.at(x, column, some), expected, atol=1e-12)
 
 
 def test_dropout_of_a_layer_is_silent_in_use() -> None:

@@ -229,6 +229,14 @@ def test_under_autocast_changed_weights_are_rounded_again(roundings: list[torch.
     assert len(roundings) == 3
 
 
+def test_autocast_in_another_precision_rounds_again() -> None:
+    module, x = made(), torch.randn(3, 6)
+    for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+        with torch.no_grad(), torch.autocast("cpu", dtype):
+            found = module(x)
+        assert torch.equal(found, F.linear(*[t.detach().to(dtype) for t in (x, module.weight, module.bias)]))
+
+
 def test_under_autocast_what_learns_gets_its_gradient_and_what_is_frozen_passes_it_on() -> None:
     module, x = made(), torch.randn(3, 6, requires_grad=True)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
@@ -291,6 +299,15 @@ def test_8_bits_come_close() -> None:
         found = module(x)
     error = (found - expected).norm() / expected.norm()
     assert 0 < error < 0.03  # 8 bits: steps of 1/127 of the largest value, errors of a hundredth
+
+
+def test_8_bits_are_used_to_the_full() -> None:
+    # the largest weight is the largest number there is, or half of the precision is given away
+    module = made(2, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[0.5, -2.0], [1.0, 0.0]]))
+    weight, _ = torch.ops.quantized.linear_unpack(Int8Linear(module).packed)
+    assert weight.int_repr().tolist() == [[32, -127], [64, 0]]
 
 
 def test_8_bits_rectify_what_they_map() -> None:

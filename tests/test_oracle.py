@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ from tiny_models import PAIRS, SCOPE, tiny_model
 from dynctx.batches import Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import TokenStore
+from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError
 from dynctx.evaluation import oracle
 from dynctx.evaluation.bleu import corpus_bleu, sentence_bleu
@@ -191,3 +193,15 @@ def test_the_selector_gives_tensors_of_the_batch() -> None:
     found = Oracle(model.translator).select(batch)
     assert found.dtype == torch.bool and found.shape == (2, SCOPE)
     assert not (found & ~batch.present).any()
+
+
+def test_translations_of_pairs_are_without_dropout() -> None:
+    model = copy.deepcopy(tiny_model("tdnmt")).translator
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    chosen = np.ones((len(split.scorable), SCOPE), bool)
+    greedy = DecodingConfig(beam=1, max_extra=3)
+    expected = translate_pairs(model.eval(), split.gatherer, split.scorable, chosen, greedy)
+    assert translate_pairs(model.train(), split.gatherer, split.scorable, chosen, greedy) == expected

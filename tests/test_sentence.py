@@ -216,6 +216,18 @@ def test_dropout_works_in_training_only() -> None:
     assert not torch.equal(states(model, batch), states(model, batch))
 
 
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "relu_dropout"])
+def test_each_dropout_of_the_config_reaches_encoder_and_decoder(name: str) -> None:
+    torch.manual_seed(0)
+    silent = {"dropout": 0.0, "attention_dropout": 0.0, "relu_dropout": 0.0}
+    batch, without = packed_batch(small_store(LENGTHS)), SentNmt(dataclasses.replace(SMALL, **silent), V, V)
+    model = SentNmt(dataclasses.replace(SMALL, **{**silent, name: 0.5}), V, V)
+    memory = without.encode(batch)
+    assert torch.equal(without.encode(batch).states, memory.states)  # in training, and nothing is drawn
+    assert not torch.equal(model.encode(batch).states, model.encode(batch).states)
+    assert not torch.equal(model.decode(memory, batch), model.decode(memory, batch))
+
+
 # search
 
 

@@ -68,6 +68,29 @@ def test_turns_go_round_and_round(model: Model) -> None:
     assert not batcher.tasks and batcher.waiting == 0
 
 
+def test_the_queue_can_be_full_to_the_last_place(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Batcher, "alive", True)
+    batcher = Batcher(model, model.config.decoding, BatchSizes(), 5, Metrics())
+    batcher.submit(Task(["x"] * 5, range(5), "none", {}, lambda item: None))
+    with pytest.raises(Refused, match="the queue is full"):
+        batcher.submit(Task(["x"], range(1), "none", {}, lambda item: None))
+    assert batcher.waiting == 5
+
+
+def test_a_task_that_failed_is_not_gone_on_with(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(batching, "translate_and_explain", fault)
+    told: list[Any] = []
+    batcher = Batcher(model, model.config.decoding, BatchSizes(sentences=2), 100, Metrics())
+    batcher.tasks.append(Task(["x"] * 5, range(5), "none", {}, told.append))
+    batcher.waiting = 5
+    batcher._translate(batcher._take())
+    assert [refusal.status for refusal in told] == [500]
+    assert not batcher.tasks and batcher.waiting == 0
+
+
 def test_a_batch_has_a_size_in_tokens_too(model: Model) -> None:
     """A sentence of 40 bytes is taken for 12 subwords, and has up to three like it before it (scope 3)."""
     long = "x" * 40

@@ -133,6 +133,12 @@ def test_a_long_sentence_in_parts_keeps_the_selection_by_hand(model: Model, monk
     assert found[0] != found[1]
 
 
+def test_nothing_is_sampled(model: Model) -> None:
+    """Whatever the model's config says: the same request has the same answer."""
+    config = replace(model.config, decoding=replace(model.config.decoding, sampling=True))
+    assert not Service(replace(model, config=config)).batcher.decoding.sampling
+
+
 def test_a_random_selector_cannot_be_the_default(model: Model) -> None:
     with pytest.raises(DynctxError, match="does not choose at random"):
         Service(model, selector="random subset")
