@@ -77,6 +77,8 @@ def test_a_text_file_in_its_short_and_long_form() -> None:
     "content, expected",
     [
         ({"sed": 1}, "unknown key 'sed' (did you mean 'seed'?)"),
+        ({"updates": 3}, "unknown key 'updates' (did you mean training.updates?)"),
+        ({"beam": 3}, "unknown key 'beam' (did you mean training.validation.beam or decoding.beam?)"),
         (
             {"training": {"schedule": {"warmups": 1}}},
             "unknown key 'warmups' (did you mean 'warmup'?) in training.schedule",

@@ -160,6 +160,7 @@ def test_report_by_hand() -> None:
     assert found.bleu["bad"] == (0.0, 0.0)
     text = found.to_text()
     assert "precision 50.00, recall 50.00, F1 50.00" in text and "4 sentences, 2 of them need no context" in text
+    assert found.alone == 1 and "of those predicted empty 1 have no candidates" in text  # sentence 0
     none = report(split, {0: True}, "people", predicted, {"good": good})
     assert none.bleu["good"][1] is None and none.to_text().endswith("-")
 

@@ -101,12 +101,12 @@ def test_seen_lines_are_counted_and_left_out(write: Write) -> None:
     train = [write("train1", "nichts\n"), write("train2", TRAIN)]
 
     told = evaluate(hypothesis, [reference], sources=sources, train=train, language="en")
-    assert "2 of 4 lines also occur in train" in told.to_text()
+    assert "2 of 4 sources also occur in train" in told.to_text()
     assert (told.sentences, told.documents) == (4, 3)
-    assert told.to_json()["seen_in_train"] == {"count": 2, "of": 4, "left_out": False}
+    assert told.to_json()["seen_in_train"] == {"count": 2, "of": 4, "left_out": False, "by": "sources"}
 
     left = evaluate(hypothesis, [reference], sources=sources, train=train, leave_out_seen=True, language="en")
-    assert "left out 2 of 4 lines that also occur in train" in left.to_text()
+    assert "left out 2 of 4 lines whose sources also occur in train" in left.to_text()
     assert (left.sentences, left.documents) == (2, 2)
     assert values(left)["BLEU"] == values(left)["document BLEU"] == values(left)["tokenised BLEU"] == pytest.approx(100)
     assert values(left)["TER"] == 0 and values(told)["TER"] > 0
@@ -132,7 +132,7 @@ def test_without_sources_references_are_looked_for(write: Write) -> None:
     first, second = write("ref1", "a b c d\ne f g h\ni j k l\n"), write("ref2", "a b\ne f\ni j\n")
     train = write("train.tsv", "doc\ttext\n1\ti  j\n1\tg h\n2\ta b c d\n")
     report = evaluate(write("hyp", "a\nb\nc\n"), [first, second], train=[train], leave_out_seen=True, language="en")
-    assert report.to_json()["seen_in_train"] == {"count": 2, "of": 3, "left_out": True}
+    assert report.to_json()["seen_in_train"] == {"count": 2, "of": 3, "left_out": True, "by": "references"}
     assert report.sentences == 1
 
 
@@ -265,7 +265,7 @@ def test_usage_errors(write: Write) -> None:
     hypothesis, reference = write("hyp", HYPOTHESIS), write("ref", REFERENCE)
     with pytest.raises(DynctxError, match="no reference translation given"):
         evaluate(hypothesis, [], language="en")
-    with pytest.raises(DynctxError, match="name it with train"):
+    with pytest.raises(DynctxError, match="name it with --train"):
         evaluate(hypothesis, [reference], leave_out_seen=True, language="en")
     with pytest.raises(DynctxError, match="ref: all 3 lines also occur in train"):
         evaluate(hypothesis, [reference], train=[reference], leave_out_seen=True, language="en")

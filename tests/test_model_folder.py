@@ -18,7 +18,16 @@ from dynctx import model_folder
 from dynctx.config import Config, DataConfig, DecodingConfig, ModelConfig
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
-from dynctx.model_folder import Model, find_model, fingerprint, load_model, load_weights, save_model, weights_of
+from dynctx.model_folder import (
+    Model,
+    check_selector,
+    find_model,
+    fingerprint,
+    load_model,
+    load_weights,
+    save_model,
+    weights_of,
+)
 from dynctx.pipeline import translate_documents
 from dynctx.subwords import Subwords, train_subwords
 from dynctx.translators import build_translator
@@ -364,3 +373,23 @@ def test_weights_of_another_vocabulary(saved: Path) -> None:
     train_subwords(TEXT, 50, kind="bpe", byte_fallback=False, threads=1).save(saved / "spm.model")
     found = message(lambda: load_model(saved))
     assert found == f"{saved}: target_embedding.weight has shape (60, 16), expected (50, 16)"
+
+
+def test_others_may_read_the_weights_where_they_may_read_files(saved: Path) -> None:
+    modes = {file.name: file.stat().st_mode & 0o777 for file in saved.iterdir()}
+    assert set(modes.values()) == {modes["config.yaml"]}
+
+
+def test_selectors_are_checked_without_the_model(subwords: Subwords) -> None:
+    config = make(subwords).config
+    config.model.kind, config.model.scope = "tdnmt", 2
+    check_selector("previous 2", config)
+    for name, message in (
+        ("previous 3", "more sentences than the model's scope of 2"),
+        ("fulll", "expected one of: none, full"),
+        ("probability-first", "this model has no context scorer"),
+    ):
+        with pytest.raises(DynctxError, match=message):
+            check_selector(name, config)
+    config.scorer.enabled = True
+    check_selector("probability-first", config)

@@ -390,3 +390,34 @@ def test_a_control_of_fewer_seeds_is_refused(tiny_config: Path, tmp_path: Path) 
     rows = [TABLE["rows"][0], {**TABLE["rows"][1], "seeds": [1, 2]}]
     with pytest.raises(DynctxError, match="row 'TDNMT full' has seed 2, and its control 'SentNmt' has not"):
         reproduce(write_table(tmp_path, tiny_config, rows=rows), tmp_path / "table", 0)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"rows": [{**TABLE["rows"][0], "selector": "fulll"}]}, "row 'SentNmt': selector 'fulll': expected one of"),
+        (
+            {"rows": [*TABLE["rows"][:1], {**TABLE["rows"][1], "selector": "probability-first"}]},
+            "row 'TDNMT full': selector 'probability-first': this model has no context scorer",
+        ),
+        ({"seeds": []}, "seeds is empty; name at least one"),
+    ],
+)
+def test_what_is_wrong_shows_before_any_training(
+    changes: dict[str, Any], message: str, tiny_config: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DynctxError, match=message):
+        reproduce(write_table(tmp_path, tiny_config, **changes), tmp_path / "table", 0)
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(DynctxError, match="--minutes -1: must not be negative"):
+        reproduce(write_table(tmp_path, tiny_config), tmp_path / "table", -1)
+
+
+def test_the_beam_is_the_configs_unless_the_table_has_one(tiny_config: Path, tmp_path: Path) -> None:
+    found = []
+    for number, changes in enumerate(({}, {"settings": [*TABLE["settings"], "decoding.beam=2"]}, {"beam": 3})):
+        table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1], **changes)
+        assert reproduce(table, tmp_path / str(number), 0)
+        found.append(json.loads((tmp_path / f"{number}.json").read_text())["rows"]["SentNmt / 1"]["beam"])
+        assert f"beam {found[-1]}." in (tmp_path / f"{number}.md").read_text()
+    assert found == [4, 2, 3]

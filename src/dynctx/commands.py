@@ -19,6 +19,7 @@ from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
+from dynctx.files import check_place
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
@@ -156,6 +157,7 @@ def test_model(
     from dynctx.evaluation.bleu import corpus_bleu, corpus_chrf, document_bleu
     from dynctx.prepare import read_held_out
 
+    check_place(output)
     model = load_model(folder, pick_device(device))
     pairs = read_held_out(data or model.config.data.folder, split)
     decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
@@ -188,6 +190,8 @@ def changed(decoding: DecodingConfig, **settings: Any) -> DecodingConfig:
     """A copy with the settings that were given."""
     given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
+        if not isinstance(value, int):
+            raise DynctxError(f"{name} must be a whole number, not {value}")
         if value < 1:
             raise DynctxError(f"{name} must be at least 1, not {value}")
     return dataclasses.replace(decoding, **given)

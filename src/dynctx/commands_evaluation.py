@@ -21,8 +21,8 @@ from dynctx.evaluation import context_use as using
 from dynctx.evaluation.contrastive_sets import as_record, read_sets
 from dynctx.evaluation.evaluate import read_aligned
 from dynctx.evaluation.split import Pairs, Split
-from dynctx.files import atomic_write
-from dynctx.model_folder import Model, find_model, load_model
+from dynctx.files import atomic_write, check_place
+from dynctx.model_folder import Model, check_selector, find_model, load_model, read_config
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import read_held_out
 from dynctx.selection.strategies import FromFile
@@ -85,6 +85,10 @@ def contrast(
 def build_contrast(source: Path, target: Path, prefix: Path, scope: int) -> str:
     """The pronoun set of a corpus: PREFIX.dev.jsonl, PREFIX.test.jsonl and PREFIX.counts.json."""
     found = pronouns.build(read_parallel(source, target), scope)
+    if not found.dev and not found.test:
+        raise DynctxError(
+            f"{source}: no pronoun was found that Chinese leaves out and {target} has; are these Chinese and English?"
+        )
     for name, items in (("dev", found.dev), ("test", found.test)):
         with atomic_write(prefix.with_name(f"{prefix.name}.{name}.jsonl")) as file:
             file.writelines(json.dumps(as_record(item), ensure_ascii=False) + "\n" for item in items)
@@ -144,6 +148,7 @@ def run_context_use(
     sentences_to: Path | None,
     device: str,
 ) -> tuple[dict[str, Any], str]:
+    check_place(sentences_to)
     model = load(folder, device)
     chosen = selector_of(model, selector)
     texts = Split(model, held_out(model, split, data))
@@ -274,7 +279,10 @@ def run_compare(
         sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     where = TextFile(str(reference)) if reference is not None else TextFile(f"{folder}/{split}.jsonl", column="target")
     sizes = [len(document.sentences) for document in references]
-    # files first: what is wrong with them should show before hours of translating
+    # files and names first: what is wrong with them should show before hours of translating
+    for _, path, selector in parsed:
+        if path.is_dir() and selector is not None:
+            check_selector(selector, read_config(path))
     lines = {name: read_aligned(TextFile(str(path)), where, sizes) for name, path, _ in parsed if not path.is_dir()}
     for name, path, selector in parsed:
         if path.is_dir():
@@ -306,6 +314,7 @@ def make_report(
 ) -> None:
     from dynctx.evaluation import report
 
+    check_place(output)
     if examples < 0:
         raise DynctxError("--examples must not be negative")
     model = load(folder, device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
-from dynctx.files import atomic_write, split_suffixes, write_bytes
+from dynctx.files import atomic_write, check_place, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
@@ -260,19 +259,6 @@ def check_outputs(jobs: Sequence[Job], templates: Sequence[Template]) -> None:
             raise DynctxError(f"{job.output}: {template.name} is {template.format}; name the output {fitting}")
         if len(jobs) > 1 and not to_folder(jobs) and suffix != ".jsonl" and template.format not in LINES:
             raise DynctxError(f"{template.name}: cannot be joined to other files; write them to a folder: -o FOLDER")
-
-
-def check_place(place: Path | None) -> None:
-    """What cannot be written shows before hours of translating. Folders that are missing are made later."""
-    if place is None or (place.exists() and not place.is_file() and not place.is_dir()):  # a pipe, or /dev/null
-        return
-    if place.is_dir():
-        raise DynctxError(f"{at(place)}: cannot be written: it is a folder; name a file in it")
-    if place.is_file() and not os.access(place, os.W_OK):  # a rename would replace it all the same
-        raise DynctxError(f"{at(place)}: cannot be written: it is protected (chmod +w, or write elsewhere)")
-    above = next(folder for folder in place.resolve().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
 
 
 def check_script(template: Template, language: str) -> None:

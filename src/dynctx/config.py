@@ -314,7 +314,10 @@ def selection_rules(config: Config) -> list[tuple[bool, str]]:
     wrong = {key: beyond_scope(selector, model) for key, selector in selectors.items()}
     return [
         *((not message, f"{key}: {message}") for key, message in wrong.items()),
-        (not learned or model.kind != "sentence", f"training.stage: {training.stage} needs a model that reads context"),
+        (
+            not learned or model.kind != "sentence",
+            f"training.stage: {training.stage} needs a model that reads context (model.kind)",
+        ),
         (
             training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
             "training.reserve keeps documents from translators: with stage reinforce it needs reinforce.scorer_only",

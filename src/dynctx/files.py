@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO, overload
 
 from dynctx.errors import DynctxError, at
@@ -123,6 +124,22 @@ def _unreadable(path: StrPath, error: OSError) -> DynctxError:
     return DynctxError(f"{where}: cannot be read: {error.strerror or error}; check the disk and the path")
 
 
+def check_place(path: StrPath | None) -> None:
+    """What cannot be written shows before hours of work. Folders that are missing are made later."""
+    if path is None:
+        return
+    place = Path(path)
+    if place.exists() and not place.is_file() and not place.is_dir():  # a pipe, or /dev/null
+        return
+    if place.is_dir():
+        raise DynctxError(f"{at(place)}: cannot be written: it is a folder; name a file in it")
+    if place.is_file() and not os.access(place, os.W_OK):  # a rename would replace it all the same
+        raise DynctxError(f"{at(place)}: cannot be written: it is protected (chmod +w, or write elsewhere)")
+    above = next(folder for folder in place.resolve().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
+
+
 @overload
 def atomic_write(path: StrPath, mode: Literal["w"] = "w") -> AbstractContextManager[TextIO]: ...
 @overload
@@ -192,3 +209,10 @@ def _packed(raw: IO[bytes], packing: str) -> Iterator[Any]:
             yield packed
     else:
         yield raw
+
+
+def share(path: StrPath) -> None:
+    """Let others read a file as the umask says; some libraries make theirs for the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)

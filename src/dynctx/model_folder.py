@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dynctx.config import Config, beyond_scope, parse_config
 from dynctx.errors import DynctxError, at
-from dynctx.files import atomic_write
+from dynctx.files import atomic_write, share
 from dynctx.plain_data import read_yaml, to_yaml
 from dynctx.prepare import load_subwords, save_subwords
 from dynctx.selection.scorer import Scorer, judge
@@ -54,8 +54,7 @@ class Model:
 
     def choose(self, selector: str) -> Selector:
         """A selector by its name; the learned ones ask this model's scorer."""
-        if wrong := beyond_scope(selector, self.config.model):
-            raise DynctxError(wrong)
+        check_selector(selector, self.config)
         probabilities = judge(self.scorer, self.translator.source_embedding) if self.scorer else None
         return parse_selector(selector, self.config.seed, probabilities)
 
@@ -66,6 +65,13 @@ class Model:
     @property
     def device(self) -> torch.device:
         return self.translator.target_embedding.weight.device
+
+
+def check_selector(selector: str, config: Config) -> None:
+    """Whether a model that is built so can select so, without loading it."""
+    if wrong := beyond_scope(selector, config.model):
+        raise DynctxError(wrong)
+    parse_selector(selector, config.seed, (lambda batch: batch.present) if config.scorer.enabled else None)
 
 
 class Network(nn.Module):
@@ -144,6 +150,7 @@ def save_weights(folder: Path, weights: dict[str, Tensor], dtype: torch.dtype | 
     for number, shard in enumerate(shards, 1):
         name = "model" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}"
         save_file(shard, folder / f"{name}.safetensors")
+        share(folder / f"{name}.safetensors")
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

@@ -105,6 +105,9 @@ def build(kind: type[T], content: Any, where: str, path: str) -> T:
         full = f"{path}.{key}" if path else str(key)
         if key not in fields:
             inside = f" in {path}" if path else ""
+            deeper = [] if path else [name for name in _keys(kind) if name.endswith(f".{key}")]
+            if deeper:
+                raise DynctxError(f"{where}: unknown key {key!r} (did you mean {' or '.join(deeper)}?)")
             raise DynctxError(f"{where}: {_unknown(str(key), fields)}{inside}")
         values[key] = convert(hints[key], value, where, full)
     for name, f in fields.items():
@@ -112,6 +115,16 @@ def build(kind: type[T], content: Any, where: str, path: str) -> T:
         if required and name not in values:
             raise DynctxError(f"{where}: {path + '.' if path else ''}{name} is missing")
     return kind(**values)
+
+
+def _keys(kind: Any, path: str = "") -> list[str]:
+    """Every key of a dataclass and of those inside it, as in `training.updates`."""
+    found = []
+    for name, hint in typing.get_type_hints(kind).items():
+        found.append(f"{path}{name}")
+        if dataclasses.is_dataclass(hint):
+            found += _keys(hint, f"{path}{name}.")
+    return found
 
 
 def convert(hint: Any, value: Any, where: str, path: str) -> Any:

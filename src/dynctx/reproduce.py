@@ -18,13 +18,13 @@ import torch
 
 from dynctx import __version__
 from dynctx.claims import Busy, claimed
-from dynctx.config import Config, apply_overrides, beyond_scope, load_config
+from dynctx.config import Config, apply_overrides, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
 from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
-from dynctx.model_folder import find_model, load_model, read_about, read_config
+from dynctx.model_folder import check_selector, find_model, load_model, read_about, read_config
 from dynctx.pipeline import translate_and_explain
 from dynctx.prepare import read_held_out
 from dynctx.table_pages import keyed, markdown, means
@@ -65,6 +65,8 @@ class Reproduction:
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
         self.rows = chosen_rows(self.table, path, only)
+        common = apply_overrides(load_config(self.table.config), self.table.settings)
+        self.table.beam = self.table.beam or common.decoding.beam
         self.checked: set[tuple[str, int]] = set()  # runs that are what the table says, and their seeds
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
@@ -213,8 +215,13 @@ class Reproduction:
 
     def check_row(self, row: TableRow, seed: int) -> None:
         """A row that is there already, and the runs it rests on, must be what the table asks for now."""
-        if wrong := beyond_scope(row.selector, self.config(row.run, seed).model):
-            raise DynctxError(f"row {row.name!r}: {wrong}")
+        config = self.config(row.run, seed)
+        if row.selector not in ("", "oracle"):
+            config.scorer.enabled |= config.training.stage != "translation"
+            try:
+                check_selector(row.selector, config)
+            except DynctxError as error:
+                raise DynctxError(f"row {row.name!r}: {error}") from None
         self.check_run(row.run, seed)
         record = self.results.get(keyed(row.name, seed), {})
         for name, now in self.asked(row).items():
@@ -372,6 +379,8 @@ def score_documents(found: list[Document], references: list[Document], language:
 def reproduce(
     path: Path, output: Path | None, minutes: float, scoring: bool = True, only: tuple[str, ...] = ()
 ) -> bool:
+    if minutes < 0:
+        raise DynctxError(f"--minutes {minutes:g}: must not be negative (0: no limit)")
     table = load_table(path)
     config = load_config(table.config)
     place = output or Path("results") / Path(config.data.folder).name / path.stem

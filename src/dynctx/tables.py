@@ -42,7 +42,7 @@ class TableConfig:
     folder: str = "runs"
     settings: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=lambda: [1])
-    beam: int = 4
+    beam: int = 0  # 0: what the config says (decoding.beam)
 
 
 def compared(row: TableRow) -> list[str]:
@@ -56,6 +56,8 @@ def seeds_of(table: TableConfig, row: TableRow) -> set[int]:
 def load_table(path: Path) -> TableConfig:
     table = build(TableConfig, read_yaml(path), at(path), "")
     table.config = str(find_config(table.config, path))
+    if not table.seeds:
+        raise DynctxError(f"{at(path)}: seeds is empty; name at least one")
     names = [row.name for row in table.rows]
     for row in table.rows:
         if row.run not in table.runs:

@@ -161,6 +161,7 @@ class EmptyReport:
     sentences: int
     empty: int
     prediction: Prediction
+    alone: int  # predicted empty because there is no candidate
     bleu: dict[str, tuple[float | None, float | None]]  # selector -> BLEU on the empty and on the other sentences
 
     def to_json(self) -> dict[str, Any]:
@@ -173,6 +174,7 @@ class EmptyReport:
         lines = [
             f"{self.sentences:,} sentences, {self.empty:,} of them need no context ({self.truth})",
             f"predicted empty: precision {100 * p.precision:.2f}, recall {100 * p.recall:.2f}, F1 {100 * p.f1:.2f}",
+            f"of those predicted empty {self.alone:,} have no candidates (the first of a document)",
             "",
         ]
         rows = [["BLEU", "empty", "nonempty"]]
@@ -195,4 +197,6 @@ def report(
         return corpus_bleu([lines[s] for s in part], [references], language=split.language).value
 
     scores = {name: (bleu(lines, parts[0]), bleu(lines, parts[1])) for name, lines in texts.items()}
-    return EmptyReport(where, len(sentences), sum(empty), against(predicted[sentences], empty), scores)
+    first = split.gatherer.firsts[sentences] == sentences
+    alone = int((first & predicted[sentences]).sum())
+    return EmptyReport(where, len(sentences), sum(empty), against(predicted[sentences], empty), alone, scores)

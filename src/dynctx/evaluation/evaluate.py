@@ -27,11 +27,12 @@ class SeenLines:
     count: int
     of: int
     left_out: bool
+    by: str  # sources or references: which of them were looked for
 
     def __str__(self) -> str:
         if self.left_out:
-            return f"left out {self.count:,} of {self.of:,} lines that also occur in train"
-        return f"{self.count:,} of {self.of:,} lines also occur in train, and are scored all the same"
+            return f"left out {self.count:,} of {self.of:,} lines whose {self.by} also occur in train"
+        return f"{self.count:,} of {self.of:,} {self.by} also occur in train, and are scored all the same"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def evaluate(
     if not references:
         raise DynctxError("evaluate: no reference translation given; name at least one file")
     if leave_out_seen and not train:
-        raise DynctxError("evaluate: leaving out seen lines takes the training text; name it with train")
+        raise DynctxError("evaluate: leaving out seen lines takes the training text; name it with --train")
     bleu.base_language(language)  # refuse what is no language before reading anything
 
     texts = _Texts.read(hypothesis, references, sources, against)
@@ -150,7 +151,9 @@ def evaluate(
     keep = [True] * sum(texts.sizes)
     if train:
         unseen = _unseen(texts.looked_for, train)
-        seen = SeenLines(unseen.count(False), len(unseen), leave_out_seen)
+        seen = SeenLines(
+            unseen.count(False), len(unseen), leave_out_seen, "references" if sources is None else "sources"
+        )
         if leave_out_seen:
             keep = unseen
             _check_some_left(keep, _text_file(references[0]))

@@ -219,7 +219,7 @@ def write(place: Path, values: Floats) -> None:
         os.replace(beside, place)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise DynctxError(f"{at(place)}: cannot be written: {error.strerror}") from None
+        raise DynctxError(f"{at(place)}: cannot be written: {error.strerror or error}") from None
 
 
 def read(place: Path) -> Floats:
