@@ -38,11 +38,19 @@ def train_model(config: Config) -> None:
 
 def label_corpus(config: Config, deadline: float | None = None) -> bool:
     """Pseudo labels for train and dev, alone or as one of torchrun's processes; False if the time was up."""
+    from dynctx.selection.outside_values import adopt
     from dynctx.selection.pseudo_labels import label
     from dynctx.training.loop import make_fabric
 
+    if config.labels.train or config.labels.dev:
+        with claimed(config.labels.folder):
+            adopt(config, print)
+        return True
     if not config.labels.model:
-        raise DynctxError("labels.model is missing: the model that judges the candidates")
+        raise DynctxError(
+            "labels.model is missing: the model that judges the candidates (or labels.train and labels.dev: files of "
+            "what another one found)"
+        )
     fabric = make_fabric(config)
     model = load_model(config.labels.model, fabric.device)
     if not model.translator.scope:

@@ -122,6 +122,8 @@ class LabelsConfig:
     """Pseudo labels: which single candidates help a translator, from which the scorer first learns."""
 
     model: str = ""
+    train: str = ""
+    dev: str = ""
     folder: str = "labels"
     kind: Literal["likelihood", "bleu", "reward"] = "likelihood"
     margin: float = 0.0

@@ -43,7 +43,8 @@ class RewardedRecipe(ScorerStage):
             )
         self.strategy: Judged = strategy
         self.train, self.dev = (JudgedSplit(config, split, device) for split in ("train", "dev"))
-        if read_about(Path(config.labels.folder)).get("weights") != fingerprint(self.translator):
+        about = read_about(Path(config.labels.folder))  # files tell of a translator that is not here
+        if "files" not in about and about.get("weights") != fingerprint(self.translator):
             raise DynctxError(f"{config.labels.folder}: rewards of another translator than {config.training.init} has")
         everyone = np.arange(len(self.train.usable))
         self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose

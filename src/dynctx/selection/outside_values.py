@@ -1,0 +1,110 @@
+"""What another translator makes of each context, read from files: labels and rewards for a selector of its own.
+
+One JSON object a line, for each sentence of the split in order, the higher the better:
+
+    {"none": -14.2, "1": -12.9, "2": -15.0}                      kinds likelihood and bleu: each candidate by itself
+    {"none": 0.31, "1": 0.34, "2": 0.31, "1 2": 0.36}            kind reward: every set of the candidates there are
+    {}                                                           nothing was asked about this sentence
+
+Keys are distances: 1 is the sentence just before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynctx.config import Config
+from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError, at
+from dynctx.files import atomic_write, read_lines
+from dynctx.selection.pseudo_labels import KINDS, Floats, Say, begin, write
+
+
+def adopt(config: Config, say: Say) -> None:
+    """Make a folder of labels, as `dynctx label` with a model of its own does, of the files that the config names."""
+    labels, folder = config.labels, Path(config.labels.folder)
+    files = {"train": labels.train, "dev": labels.dev}
+    if lacking := [f"labels.{split}" for split, path in files.items() if not path]:
+        raise DynctxError(f"{lacking[0]} is missing: values of train and of dev are needed")
+    if labels.model:
+        raise DynctxError("labels.model and labels.train: either a model judges or a file says what another one found")
+    stores = {split: TokenStore.open(Path(config.data.folder) / split) for split in files}
+    scope, kind = config.model.scope, KINDS[labels.kind]
+    values = {split: read_values(path, labels.kind, scope, stores[split]) for split, path in files.items()}
+    about: dict[str, Any] = {
+        "kind": labels.kind,
+        "model": "",
+        "scope": scope,
+        "data": config.data.folder,
+        "reserve": config.training.reserve,
+        "files": files,
+        "text": {split: store.fingerprint for split, store in stores.items()},
+    }
+    begin(folder, about, 0, lambda: None)
+    for split, found in values.items():
+        about[split] = kind.statistics(found, labels.margin)
+        say(kind.describe(split, about[split]))
+        write(folder / f"{split}.npy", found)
+    with atomic_write(folder / "about.json") as file:
+        json.dump(about, file, indent=1)
+    (folder / "parts").rmdir()
+
+
+def read_values(path: str, kind: str, scope: int, store: TokenStore) -> Floats:
+    """[sentences, columns] as `dynctx label` would write them; nan where nothing is said."""
+    candidates = np.minimum(np.arange(len(store)) - store.document_starts, scope)  # [sentences]
+    values = np.full((len(store), KINDS[kind].columns(scope)), np.nan, np.float32)
+    count = 0
+    for count, line in enumerate(read_lines(path), 1):
+        if count <= len(store):
+            record = _parse(line, at(path, count), int(candidates[count - 1]))
+            fill = _subsets if kind == "reward" else _singles
+            fill(values[count - 1], record, int(candidates[count - 1]), at(path, count))
+    if count != len(store):
+        raise DynctxError(f"{at(path)}: {count:,} lines for {len(store):,} sentences; one for each is needed, in order")
+    return values
+
+
+def _parse(line: str, where: str, candidates: int) -> dict[frozenset[int], float]:
+    """Values by sets of distances; the empty set is that of "none"."""
+    try:
+        content = json.loads(line)
+        record = {
+            frozenset(int(word) for word in key.split()) if key != "none" else frozenset[int](): float(value)
+            for key, value in content.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise DynctxError(
+            f'{where}: expected a JSON object of numbers, such as {{"none": -14.2, "1": -12.9}}'
+        ) from None
+    for distances, value in record.items():
+        if not math.isfinite(value):
+            raise DynctxError(f"{where}: {value} is no value")
+        if beyond := [d for d in distances if not 1 <= d <= candidates]:
+            raise DynctxError(f"{where}: distance {beyond[0]}; this sentence has {candidates} candidates")
+    if record and frozenset() not in record:
+        raise DynctxError(f'{where}: "none", the value without context, is missing')
+    return record
+
+
+def _singles(row: Floats, record: dict[frozenset[int], float], candidates: int, where: str) -> None:
+    for distances, value in record.items():
+        if len(distances) > 1:
+            raise DynctxError(f"{where}: {sorted(distances)} together; only labels.kind reward knows sets")
+        row[min(distances) - 1 if distances else -1] = value
+
+
+def _subsets(row: Floats, record: dict[frozenset[int], float], candidates: int, where: str) -> None:
+    if not record:
+        return
+    if len(record) != 2**candidates:
+        raise DynctxError(f"{where}: {len(record)} sets of {candidates} candidates, of which there are {2**candidates}")
+    for distances, value in record.items():
+        row[sum(1 << (distance - 1) for distance in distances)] = value
+    # a set with a candidate that does not exist is worth what it is worth without
+    row[:] = row[np.arange(len(row)) & (2**candidates - 1)]

@@ -1,0 +1,126 @@
+"""Labels and rewards of a translator that is not ours: files in, the same folder out, a selector that learns them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import changed, train_here
+
+from dynctx.commands import label_corpus
+from dynctx.corpus import TokenStore
+from dynctx.documents import Document
+from dynctx.errors import DynctxError
+from dynctx.model_folder import load_model
+from dynctx.pipeline import select_documents
+from dynctx.selection.outside_values import read_values
+
+pytest_plugins = ("tiny_fixtures",)
+
+SCOPE = 2
+# sentences 0 1 2 3 | 4; with a scope of 2 they have 0, 1, 2, 2 and 0 candidates
+STORE = TokenStore.from_ids([[([7], [8])] * 4, [([7], [8])]])
+NAN = float("nan")
+SMALL = [
+    "model.kind=concat",
+    f"model.scope={SCOPE}",
+    "scorer.pair_layers=1",
+    "scorer.set_layers=1",
+    "training.average=0",
+]
+
+
+def written(folder: Path, *lines: object) -> str:
+    place = folder / "values.jsonl"
+    place.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return str(place)
+
+
+def test_single_candidates_by_hand(tmp_path: Path) -> None:
+    lines = [{"none": -3}, {"none": -2, "1": -1.5}, {}, {"none": 0.5, "2": 0.25}, {"none": 1}]
+    found = read_values(written(tmp_path, *lines), "likelihood", SCOPE, STORE)
+    expected = [[NAN, NAN, -3], [-1.5, NAN, -2], [NAN] * 3, [NAN, 0.25, 0.5], [NAN, NAN, 1]]
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+
+def test_sets_of_candidates_by_hand(tmp_path: Path) -> None:
+    """Columns none, 1, 2, 1 and 2; what does not exist changes nothing."""
+    full = {"none": 0.25, "1": 0.5, "2 1": 1, "2": 0.75}
+    lines = [{"none": 0.125}, {"none": 0.25, "1": 0.5}, full, {}, {}]
+    found = read_values(written(tmp_path, *lines), "reward", SCOPE, STORE)
+    expected = [[0.125] * 4, [0.25, 0.5, 0.25, 0.5], [0.25, 0.5, 0.75, 1], [NAN] * 4, [NAN] * 4]
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize(
+    "kind, line, message",
+    [
+        ("likelihood", "[1, 2]", "values.jsonl:3: expected a JSON object of numbers"),
+        ("likelihood", '{"none": ', "values.jsonl:3: expected a JSON object of numbers"),
+        ("likelihood", {"none": "low"}, "values.jsonl:3: expected a JSON object of numbers"),
+        ("likelihood", {"none": 1, "near": 2}, "values.jsonl:3: expected a JSON object of numbers"),
+        ("likelihood", '{"none": NaN}', "values.jsonl:3: nan is no value"),
+        ("likelihood", {"1": 2}, 'values.jsonl:3: "none", the value without context, is missing'),
+        ("likelihood", {"none": 1, "3": 2}, "values.jsonl:3: distance 3; this sentence has 2 candidates"),
+        ("likelihood", {"none": 1, "0": 2}, "values.jsonl:3: distance 0; this sentence has 2 candidates"),
+        ("bleu", {"none": 1, "1 2": 2}, r"values.jsonl:3: \[1, 2\] together; only labels.kind reward knows sets"),
+        ("reward", {"none": 1, "1": 2}, "values.jsonl:3: 2 sets of 2 candidates, of which there are 4"),
+    ],
+)
+def test_lines_that_are_wrong_are_named(kind: str, line: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DynctxError, match=message):
+        read_values(written(tmp_path, {}, {}, line, {}, {}), kind, SCOPE, STORE)
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_line_for_each_sentence(count: int, tmp_path: Path) -> None:
+    with pytest.raises(DynctxError, match=f"{count} lines for 5 sentences; one for each is needed"):
+        read_values(written(tmp_path, *[{}] * count), "likelihood", SCOPE, STORE)
+
+
+def test_both_files_and_no_model(tiny_config: Path, tmp_path: Path) -> None:
+    for settings, message in (
+        (["labels.train=x"], r"labels\.dev is missing"),
+        (["labels.dev=x"], r"labels\.train is missing"),
+        (["labels.train=x", "labels.dev=x", "labels.model=y"], r"labels\.model and labels\.train: either"),
+    ):
+        with pytest.raises(DynctxError, match=message):
+            label_corpus(changed(tiny_config, tmp_path, *SMALL, f"labels.folder={tmp_path / 'labels'}", *settings))
+    assert not (tmp_path / "labels").exists()
+
+
+@pytest.mark.parametrize("kind", ["likelihood", "reward"])
+def test_a_selector_learns_what_helps_another_translator(kind: str, tiny_config: Path, tmp_path: Path) -> None:
+    """To this one the sentence before is a nuisance, and the one before that a help.
+
+    Labels put NON and the nuisance at 0 alike where there is a help; rewards of whole sets tell them apart.
+    """
+    train_here(tiny_config, tmp_path / "reader", *SMALL, "training.updates=5", "training.validate_every=5")
+    data = Path(load_model(tmp_path / "reader").config.data.folder)
+    for split in ("train", "dev"):
+        store = TokenStore.open(data / split)
+        with (tmp_path / f"{split}.jsonl").open("w") as file:
+            for sentence in range(len(store)):
+                have = min(SCOPE, int(sentence - store.document_starts[sentence]))
+                sets = [(), (1,), (2,), (1, 2)][: 2**have] if kind == "reward" else [(), (1,), (2,)][: have + 1]
+                worth = {" ".join(map(str, s)) or "none": 0.5 + 0.1 * ((2 in s) - (1 in s)) for s in sets}
+                file.write(json.dumps(worth) + "\n")
+    settings = [
+        *SMALL,
+        *(f"labels.{split}={tmp_path / f'{split}.jsonl'}" for split in ("train", "dev")),
+        *(f"labels.kind={kind}", f"labels.folder={tmp_path / 'labels'}", "labels.together=true"),
+        *("scorer.squash=false", "scorer.dropout=0", "reinforce.law=independent", "training.stage=scorer"),
+        *(f"training.init={tmp_path / 'reader'}", "training.updates=100", "training.batch_tokens=2048"),
+        *("training.schedule.peak=0.005", "training.validate_every=100"),
+    ]
+    assert label_corpus(changed(tiny_config, tmp_path / "selector", *settings))
+    assert sorted(place.name for place in (tmp_path / "labels").iterdir()) == ["about.json", "dev.npy", "train.npy"]
+    train_here(tiny_config, tmp_path / "selector", *settings)
+    text = Document("new", ("the cat", "a dog sees", "big red house", "the tree", "red cat"))
+    (choices,) = select_documents(load_model(tmp_path / "selector"), [text])
+    assert [2 in choice.selected for choice in choices] == [False, False, True, True, True]
+    assert choices[1].selected == ()
+    if kind == "reward":
+        assert [choice.selected for choice in choices] == [(), (), (2,), (2,), (2,)]
