@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dynctx.layers import sinusoids
+from dynctx.subwords import BOS, EOS, SPECIAL
 
 
 class Plain:
@@ -87,3 +88,13 @@ class Plain:
                 f"{name}.feed_forward_residual", x, lambda y, name=name: self.feed_forward(f"{name}.feed_forward", y)
             )
         return self.norm("decoder_norm", x) if self.pre else x
+
+
+def greedy(plain: Plain, ids: list[int], limit: int) -> list[int]:
+    """What CADec's sentence model makes of a source, with EOS, taking the likeliest word each time."""
+    states, said = plain.encode(ids), [BOS]
+    while said[-1] != EOS:
+        scores = plain.linear("base_output", plain.decode(states, said)[-1])
+        scores[[symbol for symbol in range(len(SPECIAL)) if symbol != EOS]] = -torch.inf
+        said.append(int(scores.argmax()) if len(said) <= limit else EOS)
+    return said[1:]

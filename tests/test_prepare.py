@@ -15,7 +15,7 @@ import pytest
 from conftest import DEV, TEST, TRAIN, Pairs, WriteParallel
 
 from dynctx import prepare as preparing
-from dynctx.config import DataConfig, ParallelFiles
+from dynctx.config import DataConfig
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.documents import Document, TextFile
 from dynctx.errors import DynctxError
@@ -342,60 +342,6 @@ def test_names_a_test_set_can_have(tiny_data: DataConfig) -> None:
     files = tiny_data.test["news"]
     names = ["tst2010-2013", "news_2", "7"]
     assert list(check_splits(dataclasses.replace(tiny_data, test=dict.fromkeys(names, files))))[2:] == names
-
-
-def blank_pair(folder: Path, source: str, target: str) -> ParallelFiles:
-    (folder / "bad.src").write_text(source)
-    (folder / "bad.tgt").write_text(target)
-    return ParallelFiles(TextFile(str(folder / "bad.src")), TextFile(str(folder / "bad.tgt")))
-
-
-@pytest.mark.parametrize("split", ["train", "dev", "news"])
-def test_sides_that_do_not_match(prepared: DataConfig, tmp_path: Path, split: str) -> None:
-    """The message names both places, on one line, and what was prepared before stays as it was."""
-    before = {path: path.read_bytes() for path in Path(prepared.folder).rglob("*") if path.is_file()}
-    bad = blank_pair(tmp_path, "ab\n\na\nb\n", "xy\n\nx\n")
-    changed = {"train": {"train": [bad]}, "dev": {"dev": bad}, "news": {"test": {"news": bad}}}
-    text = message(dataclasses.replace(prepared, **changed[split]))  # type: ignore[arg-type]
-    assert "\n" not in text
-    assert f"document '2' has 2 sentences at {bad.source.path}:3 but 1 at {bad.target.path}:3" in text
-    assert "SentencePiece" not in text and "vocabulary" not in text
-    assert {path: path.read_bytes() for path in Path(prepared.folder).rglob("*") if path.is_file()} == before
-
-
-def test_splits_of_an_earlier_call_are_gone(prepared: DataConfig) -> None:
-    """They have the ids of another vocabulary. What somebody else put there stays."""
-    folder = Path(prepared.folder)
-    (folder / "mine.jsonl").write_text("{}\n")
-    card = prepare(dataclasses.replace(prepared, dev=None, vocabulary=15))
-    assert list(card["splits"]) == ["train", "news"]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *("card.json", "mine.jsonl", "news", "news.jsonl", "spm.model", "train")
-    ]
-
-
-def test_what_is_probably_not_meant(tmp_path: Path) -> None:
-    """One long document, the same file twice, the wrong script, a vocabulary that cannot be had."""
-    lines = [f"{a}{b}{c}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
-    (tmp_path / "long").write_text("".join(f"{line}\n" for line in lines))
-    (tmp_path / "single").write_text("".join(f"{line}\n\n" for line in lines[:20]))
-    long, single = (ParallelFiles(TextFile(str(tmp_path / n)), TextFile(str(tmp_path / n))) for n in ("long", "single"))
-    said: list[str] = []
-    config = DataConfig(
-        folder=str(tmp_path / "data"), source_language="zh", target_language="en", train=[long], dev=single,
-        vocabulary=500, byte_fallback=False, subwords="unigram", max_length=1,
-    )  # fmt: skip
-    preparing.prepare(config, say=said.append, threads=1)
-    found = [text.removeprefix("warning: ") for text in said if text.startswith("warning: ")]
-    size = len(load_subwords(config.folder)[0])
-    assert "train is one document of 216 sentences; is a blank line missing between documents?" in found
-    assert "every document of dev has one sentence: there is no context in it" in found
-    assert "216 of 216 pairs are not trained on" in found
-    assert size < 500 and f"the training data makes a vocabulary of {size} pieces, not of 500" in found
-    assert {f"{tmp_path / name} is both source and target" for name in ("long", "single")} < set(found)
-    assert "most lines of dev are in train as well: its scores will mean little" in found
-    assert "most sources of dev have no letter of Chinese" in found
-    assert not any("targets of dev" in text for text in found)
 
 
 def test_a_missing_text(tiny_data: DataConfig) -> None:

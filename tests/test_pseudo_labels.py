@@ -1,4 +1,4 @@
-"""Pseudo labels: what is a label and what is not, values against the plain way of computing them, runs that stop."""
+"""Pseudo labels: values against the plain way of computing them, runs that stop, folders that do not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 from conftest import DEV, WriteParallel
 
 from dynctx.batches import Gatherer
-from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig, TrainingConfig
+from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig
 from dynctx.corpus import TokenStore
 from dynctx.decoding import search
 from dynctx.errors import DynctxError
@@ -31,7 +31,6 @@ from dynctx.selection.pseudo_labels import (
     Labels,
     bleu_values,
     check_text,
-    judged_sentences,
     label,
     likelihood_values,
     load_values,
@@ -78,51 +77,6 @@ def gatherer_of(model: Model, split: str = "train") -> Gatherer:
 def made(model: Model, *, rank: int = 0, world: int = 1, barrier: Callable[[], None] = alone) -> Path:
     label(model.config, model, rank, world, quiet, barrier)
     return Path(model.config.labels.folder)
-
-
-# labels
-
-
-def test_labels_by_hand() -> None:
-    """Better than NON is 1, worse 0, a tie and an absent candidate no label; NON is 1 where none is better."""
-    values = np.array(
-        [
-            [-1.0, -3.0, -2.0, -2.0],  # better, worse, tie
-            [-2.5, -2.0, NAN, -2.0],  # worse, tie, absent
-            [NAN, NAN, NAN, -2.0],  # the first of a document: there is nothing to choose
-            [NAN, NAN, NAN, NAN],  # unfit for training: never judged
-        ],
-        np.float32,
-    )
-    labels = Labels.of(values)
-    assert labels.value.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
-    assert labels.counts.tolist() == [
-        [True, True, False, True],
-        [True, False, False, True],
-        [False, False, False, False],
-        [False, False, False, False],
-    ]
-
-
-def test_a_margin_makes_ties() -> None:
-    """Gains of 0.25, 0.5, 0.75 and -0.5, -0.75 with a margin of 0.5: at the margin is still a tie."""
-    values = np.array([[0.25, 0.5, 0.75, 0.0], [-0.5, -0.75, 0.25, 0.0]], np.float32)
-    labels = Labels.of(values, margin=0.5)
-    assert labels.value.tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
-    assert labels.counts.tolist() == [[False, False, True, True], [False, True, False, True]]
-
-
-def test_statistics_by_hand() -> None:
-    values = np.array([[-1.0, -3.0, -2.0], [-2.0, NAN, -2.0], [NAN, NAN, -1.0], [NAN, NAN, NAN]], np.float32)
-    assert statistics(values, 0.0) == {
-        "sentences": 3,
-        "with_candidates": 2,
-        "non_wins": 1,
-        "by_distance": [
-            {"distance": 1, "candidates": 2, "one": 1, "zero": 0, "tied": 1},
-            {"distance": 2, "candidates": 1, "one": 0, "zero": 1, "tied": 0},
-        ],
-    }
 
 
 # values
@@ -385,23 +339,6 @@ def test_a_damaged_about_is_named(judge: Model) -> None:
     (folder / "about.json").write_text("{")
     with pytest.raises(DynctxError, match=r"about\.json: damaged"):
         made(judge)
-
-
-def test_which_sentences_are_judged() -> None:
-    """Whole documents until there are enough sentences, of those kept from translators; what is unusable never."""
-    pairs = [([7], [8])] * 4
-    store = TokenStore.from_ids([pairs] * 5)
-    store.usable[5] = False
-    everyone = [n for n in range(20) if n != 5]
-    assert judged_sentences(store, Config()).tolist() == everyone
-    kept = TrainingConfig(reserve=0.45)  # 8.55 of 19 sentences: two documents
-    of_kept = judged_sentences(store, Config(training=kept)).tolist()
-    documents = {n // 4 for n in of_kept}
-    assert of_kept == [n for n in everyone if n // 4 in documents] and len(documents) == 2
-    for wanted, count in ((1, 1), (99, 2)):
-        found = judged_sentences(store, Config(labels=LabelsConfig(sentences=wanted), training=kept)).tolist()
-        taken = {n // 4 for n in found}
-        assert taken <= documents and len(taken) == count and found == [n for n in everyone if n // 4 in taken]
 
 
 def test_a_judge_that_knows_the_reserve_is_refused(judge: Model) -> None:
