@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import Warm, reached, refused
 
+from dynctx import claims
 from dynctx.claims import Busy, claimed
 from dynctx.errors import DynctxError
 
@@ -86,6 +88,16 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         claimed(tmp_path / "file/run"),
     ):
         pass
+
+
+def test_a_file_system_without_locks_is_worked_on_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(claims.fcntl, "flock", no_locks)
+    with claimed(tmp_path / "run"):
+        (tmp_path / "run" / "model").write_text("weights")
+    assert [place.name for place in (tmp_path / "run").iterdir()] == ["model"]
 
 
 def test_two_runs_do_not_share_an_output(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ however it ends: no claim outlives a crash.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ except ImportError:  # Windows: there, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".claim"
+UNABLE = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # of file systems that know no locks: work goes on
 
 
 class Busy(DynctxError):
@@ -60,8 +62,7 @@ def _lock(file: Path, wait: bool) -> IO[str]:
     while True:
         held = open(file, "a", encoding="ascii")  # noqa: SIM115 (closed when the claim ends)
         try:
-            if fcntl is not None:
-                fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _flock(held, wait)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(held.fileno()), file.stat()):
                     held.truncate(0)
@@ -72,6 +73,16 @@ def _lock(file: Path, wait: bool) -> IO[str]:
             held.close()
             raise
         held.close()  # whoever held it has just removed it: lock the one that comes next
+
+
+def _flock(held: IO[str], wait: bool) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in UNABLE:
+            raise
 
 
 def _owner(file: Path) -> str:
