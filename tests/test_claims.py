@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tiny_runs import Warm, reached, refused
+from tiny_runs import Warm, reached, refused, until
 
 from dynctx import claims
 from dynctx.claims import Busy, claimed
@@ -103,8 +103,7 @@ def test_a_file_system_without_locks_is_worked_on_all_the_same(tmp_path: Path, m
 def test_two_runs_do_not_share_an_output(tiny_config: Path, warm: Warm, tmp_path: Path) -> None:
     settings = [tiny_config, f"training.output={tmp_path / 'run'}", "training.updates=100000"]
     first = warm.start("train", *settings)
-    while not reached(tmp_path / "run"):  # it has begun
-        assert warm.server.poll() is None
+    until(lambda: reached(tmp_path / "run"))
     message = refused(warm.run("train", *settings))
     assert message.startswith(f"{tmp_path / 'run'}: another process ({first.pid}) works there")
     first.kill()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny_runs import Warm, changed, train_here
+from tiny_runs import Warm, changed, train_here, until
 
 from dynctx import commands, training
 from dynctx.claims import claimed
@@ -333,8 +333,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_is_not_finished(
     place = tmp_path / "runs" / "seed1" / "sentence"
     long = ["training.updates=100000", "training.validate_every=5", "training.checkpoint_every=100000"]
     started = warm.start("train", tiny_config, f"training.output={place}", "seed=1", *long, "training.average=0")
-    while not (place / "model" / "about.json").exists():
-        assert warm.server.poll() is None
+    until((place / "model" / "about.json").exists)
     started.kill()
     started.wait()
     assert not list((place / "state").iterdir())

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here, write_config, write_corpus
+from tiny_runs import Warm, curve, last_checkpoint, learned, reached, train_here, until, write_config, write_corpus
 
 from dynctx.config import load_config
 from dynctx.errors import DynctxError
@@ -325,8 +325,7 @@ def test_a_run_that_is_asked_to_stop_keeps_all_it_has_learned(
     """There is no checkpoint before, and none is due."""
     settings = [tiny_config, f"training.output={tmp_path / 'run'}", "training.checkpoint_every=100000"]
     started = warm.start("train", *settings, "training.updates=100000", "training.validate_every=5")
-    while not (tmp_path / "run" / "model" / "about.json").exists():
-        assert warm.server.poll() is None
+    until((tmp_path / "run" / "model" / "about.json").exists)
     assert not reached(tmp_path / "run")
     started.kill(number)
     ended = started.wait()

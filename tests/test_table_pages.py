@@ -15,6 +15,7 @@ TABLE: dict[str, Any] = {
     "title": "By hand",
     "config": "mine.yaml",
     "test": "news",
+    "beam": 4,
     "seeds": [1, 2, 3],
     "runs": {"a": {}},
     "rows": [

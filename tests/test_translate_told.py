@@ -172,7 +172,7 @@ def test_a_protected_file_is_not_replaced(
     (tmp_path / "done.txt").chmod(0o444)
     # to root everything may be written: as others see it
     may = {os.R_OK: 0o400, os.W_OK: 0o200}
-    monkeypatch.setattr(commands_translate.os, "access", lambda path, how: bool(os.stat(path).st_mode & may[how]))
+    monkeypatch.setattr(os, "access", lambda path, how: bool(os.stat(path).st_mode & may[how]))
     for option in ("-o", "--explain"):
         said = refused(translating(tmp_path / "a.txt", option, tmp_path / "done.txt"))
         assert said.startswith(f"{tmp_path}/done.txt: cannot be written: it is protected")

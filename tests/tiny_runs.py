@@ -143,6 +143,14 @@ class Ended:
     err: str
 
 
+def until(happened: Callable[[], object]) -> None:
+    """Wait for what a command does on its way; one that has died never does it."""
+    deadline = time.monotonic() + TIME_LIMIT
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
 class Started:
     """A command in a process of its own."""
 
