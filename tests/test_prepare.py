@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from conftest import DEV, TEST, TRAIN, Pairs, WriteParallel
+from preparing import message, prepare
 
 from dynctx import prepare as preparing
 from dynctx.config import DataConfig
@@ -21,16 +22,6 @@ from dynctx.documents import Document, TextFile
 from dynctx.errors import DynctxError
 from dynctx.prepare import card_text, check_splits, load_subwords, read_held_out, summarise, why_unfit
 from dynctx.subwords import EOS, Subwords
-
-
-def prepare(config: DataConfig) -> dict[str, Any]:
-    return preparing.prepare(config, say=lambda message: None, threads=1)
-
-
-def message(config: DataConfig) -> str:
-    with pytest.raises(DynctxError) as caught:
-        prepare(config)
-    return str(caught.value)
 
 
 def texts(store: TokenStore, folder: str) -> Pairs:

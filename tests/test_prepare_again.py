@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
+from preparing import message, prepare
 
 from dynctx import prepare as preparing
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.documents import TextFile
-from dynctx.errors import DynctxError
 from dynctx.prepare import load_subwords
-
-
-def prepare(config: DataConfig) -> dict[str, Any]:
-    return preparing.prepare(config, say=lambda message: None, threads=1)
-
-
-def message(config: DataConfig) -> str:
-    with pytest.raises(DynctxError) as caught:
-        prepare(config)
-    return str(caught.value)
 
 
 def blank_pair(folder: Path, source: str, target: str) -> ParallelFiles:

@@ -32,10 +32,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture(scope="module")
-def interrupted(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped in update 34 of 60, with checkpoints at 21 and 28; tests work on copies."""
-    output = tmp_path_factory.mktemp("interrupted") / "run"
+def interrupt(config: Path, output: Path) -> None:
+    """A run that is stopped in update 34 of 60, with checkpoints at 21 and 28."""
     step = Training.step
 
     def stop(self: Training, plans: list) -> None:
@@ -45,7 +43,14 @@ def interrupted(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Training, "step", stop)
-        train_here(tiny_config, output)
+        train_here(config, output)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a run; tests work on copies."""
+    output = tmp_path_factory.mktemp("interrupted") / "run"
+    interrupt(tiny_config, output)
     return output
 
 
@@ -298,16 +303,7 @@ def test_what_is_told_is_of_the_model_that_is_there(
     """A better one was saved after the last checkpoint, and the run that goes on ends before it comes to it again."""
     scores = {15: 1.0, 30: 2.0, 29: 0.5}
     monkeypatch.setattr(Training, "evaluate", lambda self: {"score": scores[self.update], "loss": 1.0})
-    step = Training.step
-
-    def stop(self: Training, plans: list) -> None:
-        if self.update == 33:
-            raise KeyboardInterrupt
-        step(self, plans)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Training, "step", stop)
-        train_here(tiny_config, tmp_path)
+    interrupt(tiny_config, tmp_path)
     assert reached(tmp_path) == 28
     record = train_here(tiny_config, tmp_path, "training.updates=29", "training.average=0")
     about = json.loads((tmp_path / "model" / "about.json").read_text())

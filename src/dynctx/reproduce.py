@@ -73,6 +73,7 @@ class Reproduction:
         self.results: dict[str, dict[str, Any]] = {}  # by "name / seed"
         self.said: dict[str, list[list[str]]] = {}  # the translations, by the same
         self.changed: set[str] = set()  # what this call has found out and not written yet
+        self.read_before: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {}  # by suffix: a table is a large file
         self.waiting = False  # for other calls
         self.look()
         self.check_controls()
@@ -93,10 +94,15 @@ class Reproduction:
         place = self.output.with_suffix(suffix)
         if not place.exists():
             return {}
-        try:
-            return dict(json.loads(place.read_text(encoding="utf-8"))["rows"])
-        except (KeyError, TypeError, ValueError):
-            raise DynctxError(f"{at(place)}: damaged; remove it to begin again") from None
+        about = place.stat()
+        state = about.st_ino, about.st_mtime_ns, about.st_size  # a new file has another number
+        if self.read_before.get(suffix, ((), {}))[0] != state:
+            try:
+                content = dict(json.loads(place.read_text(encoding="utf-8"))["rows"])
+            except (KeyError, TypeError, ValueError):
+                raise DynctxError(f"{at(place)}: damaged; remove it to begin again") from None
+            self.read_before[suffix] = state, content
+        return self.read_before[suffix][1]
 
     def run(self) -> bool:
         """True when the whole table is there, or those of its rows that were asked for."""
