@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -272,8 +273,14 @@ def read_about(folder: Path) -> dict[str, Any]:
 def write_down(folder: Path, **facts: Any) -> None:
     """Say more of a model that is there already."""
     about = read_about(folder) | facts
-    with atomic_write(folder / "about.json") as file:
-        json.dump(about, file, indent=1, ensure_ascii=False)
+    beside = folder / "about.partial"  # always the same name: what a crash leaves is written over
+    try:
+        beside.write_text(json.dumps(about, indent=1, ensure_ascii=False), encoding="utf-8")
+        beside.replace(folder / "about.json")
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise DynctxError(f"{at(folder / 'about.json')}: cannot be written: {error.strerror}") from None
 
 
 def build_scorer(config: Config) -> Scorer | None:
