@@ -16,7 +16,7 @@ from dynctx import training
 from dynctx.commands import test_model as score_model
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
-from dynctx.model_folder import load_model
+from dynctx.model_folder import load_model, read_about
 from dynctx.prepare import read_held_out
 from dynctx.reproduce import Reproduction, load_table, reproduce
 
@@ -105,6 +105,28 @@ def test_a_model_brought_from_another_machine_is_used(
     shutil.rmtree(place / "state")
     assert reproduce(table, tmp_path / "other", 0)  # it may have been trained further since, and is told of
     assert "made with another config: model.dropout was 0.3 and is now 0.1" in capsys.readouterr().out
+
+
+def test_a_model_that_is_there_already_is_scored_and_built_on(tiny_config: Path, tmp_path: Path) -> None:
+    """It stays as it is, whatever the table's settings, and is the same for every seed."""
+    train_here(tiny_config, tmp_path / "known", *FEW, "model.scope=2", "model.dropout=0.3")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "known" / "model").iterdir()}
+    shutil.copytree(tmp_path / "known" / "model", tmp_path / "shared")
+    runs = {"known": {"model": str(tmp_path / "shared")}, "on": {"init": "known", "settings": ["model.kind=concat"]}}
+    rows = [{"name": "as it is", "run": "known"}, {"name": "concat", "run": "on", "control": "as it is"}]
+    table = write_table(tmp_path, tiny_config, runs=runs, rows=rows, seeds=[1, 2])
+    assert reproduce(table, tmp_path / "table", 0)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "shared").iterdir()} == before
+    found = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert found["as it is / 1"]["scores"] == found["as it is / 2"]["scores"]
+    assert found["as it is / 1"]["run"] == str(tmp_path / "shared") and found["concat / 2"]["run"] == "on"
+    assert [run.name for run in (tmp_path / "runs" / "seed2").iterdir()] == ["on"]
+    began = read_about(tmp_path / "runs" / "seed2" / "on" / "model")["init"]
+    assert began == read_about(tmp_path / "shared")["weights"]
+    other = {"model": str(tmp_path / "known" / "model")}
+    again = write_table(tmp_path, tiny_config, runs={**runs, "known": other}, rows=rows, seeds=[1, 2])
+    with pytest.raises(DynctxError, match="row 'as it is', seed 1, was made with run '.*shared'"):
+        reproduce(again, tmp_path / "table", 0)
 
 
 def test_a_part_of_the_rows(tiny_config: Path, tmp_path: Path) -> None:
@@ -224,6 +246,7 @@ def test_a_row_beyond_the_scope_is_refused_before_any_training(tiny_config: Path
         ({"rows": [{"name": "a", "run": "tdnmt"}] * 2}, "two rows have one name"),
         ({"runs": {"a": {"init": "b"}, "b": {}}, "rows": []}, "run 'a' builds on 'b'"),
         ({"rows": [{"name": "a", "ran": "tdnmt"}]}, "unknown key 'ran'"),
+        ({"runs": {"a": {"model": "b", "init": "c"}}, "rows": []}, "run 'a' is a model that is there already"),
     ],
 )
 def test_broken_tables(tiny_config: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:

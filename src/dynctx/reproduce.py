@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class Reproduction:
             try:
                 if keyed(row.name, seed) not in self.results:
                     self.ensure(row.run, seed)
-                    with claimed(self.place(row.run, seed)):
+                    with claimed(self.folder(row.run, seed)):
                         self.look()
                         if keyed(row.name, seed) not in self.results:
                             self.translate(row, seed)
@@ -177,10 +178,18 @@ class Reproduction:
         self.said = {**self.read(TRANSLATIONS), **said}
 
     def place(self, name: str, seed: int) -> Path:
+        """Where a run's model is: of a run that is a model from elsewhere, there."""
+        return Path(self.table.runs[name].model or self.folder(name, seed))
+
+    def folder(self, name: str, seed: int) -> Path:
         return Path(self.table.folder) / f"seed{seed}" / name
 
     def config(self, name: str, seed: int) -> Config:
         run = self.table.runs[name]
+        if run.model:
+            config = apply_overrides(load_config(self.table.config), self.table.settings)
+            known = read_config(run.model)
+            return replace(config, model=known.model, scorer=known.scorer)
         settings = [*self.table.settings, f"seed={seed}", f"training.output={self.place(name, seed)}"]
         if run.init:
             settings.append(f"training.init={self.place(run.init, seed)}")
@@ -189,7 +198,7 @@ class Reproduction:
         return apply_overrides(load_config(self.table.config), [*settings, *run.settings])
 
     def labels(self, name: str, seed: int) -> Path:
-        return self.place(name, seed).with_name(f"{name}-labels")
+        return self.folder(name, seed).with_name(f"{name}-labels")
 
     def ensure(self, name: str, seed: int) -> None:
         """Train a run and all that it builds on, as far as that is not there."""
@@ -214,6 +223,8 @@ class Reproduction:
                 raise OutOfTime
 
     def is_there(self, name: str, seed: int) -> bool:
+        if self.table.runs[name].model:
+            return True
         place = self.place(name, seed)
         finished = (place / "state" / "finished.json").exists()
         brought = (place / "model").exists() and not (place / "state").exists()  # from another machine
@@ -238,7 +249,8 @@ class Reproduction:
                 )
 
     def asked(self, row: TableRow) -> dict[str, Any]:
-        return {"run": row.run, "test": self.table.test, "beam": self.table.beam, "asked": row.selector}
+        run = self.table.runs[row.run].model or row.run
+        return {"run": run, "test": self.table.test, "beam": self.table.beam, "asked": row.selector}
 
     def check_run(self, name: str, seed: int) -> None:
         from dynctx.training.same_run import FREE, differences
@@ -250,7 +262,7 @@ class Reproduction:
         for other in (run.init, run.labels):
             if other:
                 self.check_run(other, seed)
-        if not self.is_there(name, seed):
+        if run.model or not self.is_there(name, seed):
             return
         if run.init and self.is_there(run.init, seed):
             began, now = (read_about(find_model(p)) for p in (place, self.place(run.init, seed)))

@@ -12,11 +12,15 @@ from dynctx.plain_data import build, read_yaml
 
 @dataclass
 class Run:
-    """One training run: settings laid over the table's config, the run it starts from, whose labels it learns from."""
+    """One training run: settings laid over the table's config, the run it starts from, whose labels it learns from.
+
+    Or no training at all: a model that is there already, to start from or to score, the same for every seed.
+    """
 
     settings: list[str] = field(default_factory=list)
     init: str = ""
     labels: str = ""
+    model: str = ""
 
 
 @dataclass
@@ -70,6 +74,8 @@ def load_table(path: Path) -> TableConfig:
                     f"{at(path)}: row {row.name!r} has seed {lacking[0]}, and its control {control!r} has not"
                 )
     for name, run in table.runs.items():
+        if run.model and (run.settings or run.init or run.labels):
+            raise DynctxError(f"{at(path)}: run {name!r} is a model that is there already: nothing else can be set for it")
         for other in (run.init, run.labels):
             if other and other not in list(table.runs)[: list(table.runs).index(name)]:
                 raise DynctxError(f"{at(path)}: run {name!r} builds on {other!r}, which is no run above it")
