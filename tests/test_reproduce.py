@@ -125,7 +125,7 @@ def test_a_model_that_is_there_already_is_scored_and_built_on(tiny_config: Path,
     assert began == read_about(tmp_path / "shared")["weights"]
     other = {"model": str(tmp_path / "known" / "model")}
     again = write_table(tmp_path, tiny_config, runs={**runs, "known": other}, rows=rows, seeds=[1, 2])
-    with pytest.raises(DynctxError, match="row 'as it is', seed 1, was made with run '.*shared'"):
+    with pytest.raises(DynctxError, match=r"row 'as it is', seed 1, was made with run '.*shared'"):
         reproduce(again, tmp_path / "table", 0)
 
 

@@ -1,7 +1,7 @@
-"""Typed configuration: the keys that decide a run, their types and defaults, and the rules between them.
+"""Typed configuration: the keys that decide a run, their types and defaults.
 
 `configs/manual.yaml` explains every key. How YAML and `key=value` overrides fill the dataclasses, strictly, is
-`dynctx.plain_data`'s part.
+`dynctx.plain_data`'s part; what values they may have, `dynctx.config_rules`'s.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dynctx.config_rules import check
 from dynctx.documents import TextFile
-from dynctx.errors import DynctxError, at
+from dynctx.errors import at
 from dynctx.plain_data import build, override, read_yaml, to_dict
 
 
@@ -215,10 +216,6 @@ class RuntimeConfig:
     compile: bool = False
 
 
-# what the stage reinforce can tell apart: subsets are numbered by their bits, and `exact` asks about all of them
-LARGEST_SCOPES = {"self-critical": 40, "rloo": 40, "exact": 10}
-
-
 @dataclass
 class Config:
     """Everything that decides a run."""
@@ -251,112 +248,3 @@ def apply_overrides(config: Config, overrides: Sequence[str]) -> Config:
     content = to_dict(config)
     override(content, overrides)
     return parse_config(content, where="overrides")
-
-
-def check(config: Config, where: str) -> None:
-    """What no single type can say."""
-    model, training, data = config.model, config.training, config.data
-    corpora = [*data.train, *([data.dev] if data.dev else []), *data.test.values()]
-    rules = [
-        (model.heads >= 1, f"model.heads ({model.heads}) must be at least 1"),
-        (
-            model.width >= 1 and model.width % max(1, model.heads) == 0,
-            f"model.width ({model.width}) must be a multiple of model.heads ({model.heads})",
-        ),
-        (model.width % 2 == 0, f"model.width ({model.width}) must be even"),
-        (all(files.documents >= 0 for files in corpora), "documents must not be negative (0: all of them)"),
-        (data.vocabulary >= 16, f"data.vocabulary ({data.vocabulary}) must be at least 16"),
-        (data.subword_sample >= 0, "data.subword_sample must not be negative (0: all sentences)"),
-        (data.max_length >= 1, f"data.max_length ({data.max_length}) must be at least 1"),
-        (
-            data.joint or model.tie_embeddings != "all",
-            "model.tie_embeddings: all needs one joint vocabulary; with data.joint: false use target or none",
-        ),
-        (training.update_batches >= 1, "training.update_batches must be at least 1"),
-        (training.validate_every >= 1, "training.validate_every must be at least 1"),
-        (training.checkpoint_every >= 1, "training.checkpoint_every must be at least 1"),
-        (training.log_every >= 1, "training.log_every must be at least 1"),
-        (training.updates >= 0, "training.updates must not be negative"),
-        (0 <= training.reserve < 1, "training.reserve must lie in [0, 1)"),
-        (training.run_length >= 0, "training.run_length must not be negative (0: what the model prefers)"),
-        (model.kind != "han" or model.han.encoder or model.han.decoder, "model.han needs encoder or decoder, or both"),
-        (model.kind == "sentence" or model.scope >= 1, "model.scope must be at least 1 for a model that reads context"),
-        (model.tdnmt.context_layers >= 1, "model.tdnmt.context_layers must be at least 1 (without: context_encoder)"),
-        (model.cadec.temperature > 0, "model.cadec.temperature must be above 0"),
-        (0 <= training.label_smoothing < 1, "training.label_smoothing must lie in [0, 1)"),
-        (0 <= training.word_dropout < 1, "training.word_dropout must lie in [0, 1)"),
-        (config.decoding.beam >= 1 and training.validation.beam >= 1, "beam must be at least 1"),
-    ]
-    for decoding in (config.decoding, training.validation):
-        rules.append((decoding.max_extra >= 0, "max_extra must not be negative"))
-        rules.append((decoding.length_penalty >= 0, "length_penalty must not be negative (0: none)"))
-        rules.append((decoding.temperature > 0, "temperature must be above 0"))
-        rules.append((decoding.batch_sentences >= 1, "batch_sentences must be at least 1"))
-    rules += selection_rules(config)
-    for name in ("reference_drafts", "reference_noise", "sample_noise"):
-        rules.append((0 <= getattr(model.cadec, name) <= 1, f"model.cadec.{name} must lie in [0, 1]"))
-    for name in ("dropout", "attention_dropout", "relu_dropout"):
-        rules.append((0 <= getattr(model, name) < 1, f"model.{name} must lie in [0, 1)"))
-    for holds, message in rules:
-        if not holds:
-            raise DynctxError(f"{where}: {message}")
-
-
-def selection_rules(config: Config) -> list[tuple[bool, str]]:
-    """What must hold of scorer, labels and reinforcement, and what to say where it does not."""
-    model, training = config.model, config.training
-    scorer, labels, reinforce = config.scorer, config.labels, config.reinforce
-    learned = training.stage != "translation"
-    selectors = {
-        "training.selector": training.selector,
-        "training.validation.selector": training.validation.selector,
-        "decoding.selector": config.decoding.selector,
-        "reinforce.strategy": reinforce.strategy,
-    }
-    wrong = {key: beyond_scope(selector, model) for key, selector in selectors.items()}
-    return [
-        *((not message, f"{key}: {message}") for key, message in wrong.items()),
-        (
-            not learned or model.kind != "sentence",
-            f"training.stage: {training.stage} needs a model that reads context (model.kind)",
-        ),
-        (
-            training.stage != "reinforce" or not training.reserve or reinforce.scorer_only,
-            "training.reserve keeps documents from translators: with stage reinforce it needs reinforce.scorer_only",
-        ),
-        (
-            reinforce.law == "sequential" or not reinforce.strategy.startswith("size-first"),
-            "reinforce.law: independent draws selections of any size; size-first needs the sequential law",
-        ),
-        (
-            training.stage != "reinforce" or model.scope <= LARGEST_SCOPES[reinforce.estimator],
-            f"reinforce.estimator: {reinforce.estimator} needs a model.scope of at most "
-            f"{LARGEST_SCOPES[reinforce.estimator]}",
-        ),
-        (labels.margin >= 0, "labels.margin must not be negative"),
-        (reinforce.price >= 0, "reinforce.price must not be negative"),
-        (reinforce.samples >= 2, "reinforce.samples must be at least 2: each is judged by the others"),
-        (0 <= reinforce.alpha <= 1, "reinforce.alpha must lie in [0, 1]"),
-        (labels.sentences >= 0, "labels.sentences must not be negative"),
-        (0 <= reinforce.tried <= 1, "reinforce.tried must lie in [0, 1] (0: by the size of the batch)"),
-        (0 <= reinforce.generated <= 1, "reinforce.generated must lie in [0, 1]"),
-        (reinforce.temperature > 0, "reinforce.temperature must be above 0"),
-        (scorer.pair_layers >= 1, "scorer.pair_layers must be at least 1"),
-        (scorer.set_layers >= 0, "scorer.set_layers must not be negative"),
-        (0 <= scorer.dropout < 1, "scorer.dropout must lie in [0, 1)"),
-        (scorer.temperature > 0, "scorer.temperature must be above 0"),
-        (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
-    ]
-
-
-def beyond_scope(selector: str, model: ModelConfig) -> str:
-    """What is wrong with a selector that asks for more sentences than the model can read; empty if nothing is.
-
-    A sentence model is told to read any number of sentences and reads none.
-    """
-    words = selector.split()
-    if model.kind == "sentence" or len(words) != 2 or words[0] not in ("previous", "random", "size-first"):
-        return ""
-    if not words[1].isdecimal() or (len(words[1]) < 10 and int(words[1]) <= model.scope):
-        return ""
-    return f"selector {selector!r} asks for more sentences than the model's scope of {model.scope} (model.scope)"

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dynctx.config import Config, beyond_scope, parse_config
+from dynctx.config import Config, parse_config
+from dynctx.config_rules import beyond_scope
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write, share
 from dynctx.plain_data import read_yaml, to_yaml

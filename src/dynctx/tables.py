@@ -75,7 +75,9 @@ def load_table(path: Path) -> TableConfig:
                 )
     for name, run in table.runs.items():
         if run.model and (run.settings or run.init or run.labels):
-            raise DynctxError(f"{at(path)}: run {name!r} is a model that is there already: nothing else can be set for it")
+            raise DynctxError(
+                f"{at(path)}: run {name!r} is a model that is there already: nothing else can be set for it"
+            )
         for other in (run.init, run.labels):
             if other and other not in list(table.runs)[: list(table.runs).index(name)]:
                 raise DynctxError(f"{at(path)}: run {name!r} builds on {other!r}, which is no run above it")

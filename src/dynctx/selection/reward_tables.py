@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
-from dynctx.config import LARGEST_SCOPES
+from dynctx.config_rules import LARGEST_SCOPES
 from dynctx.corpus import Ints
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
