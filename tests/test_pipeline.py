@@ -250,6 +250,17 @@ def test_a_file_of_selections_has_a_line_for_each_line(tmp_path: Path, monkeypat
         translate_documents(model, [Document("y", ("the", "we"))], selector=chosen)
 
 
+def test_a_file_of_selections_is_for_the_text_it_was_made_of(tmp_path: Path) -> None:
+    """Where its lines say what they are about, as those of `dynctx select` do; another text may be as long."""
+    model, file = tiny_model("tdnmt"), tmp_path / "s.jsonl"
+    file.write_text('{"text": "the", "selected": []}\n{"selected": [1]}\n{"text": "we", "selected": [2]}\n')
+    chosen = parse_selector(f"fixed {file}", 1)
+    (told,) = select_documents(model, [Document("y", ("the", "a cat", "we"))], chosen)
+    assert [choice.selected for choice in told] == [(), (1,), (2,)]
+    with pytest.raises(DynctxError, match=r"s\.jsonl:3: is about 'we', and here that sentence is 'the'"):
+        translate_documents(model, [Document("y", ("the", "we", "the"))], selector=chosen)
+
+
 def test_progress_counts_every_unit(model: Model) -> None:
     counts: list[int] = []
     translate_documents(model, DOCUMENTS, progress=counts.append)

@@ -62,6 +62,7 @@ class Units:
         warn: Callable[[str], None] | None = None,
         for_people: bool = False,
     ) -> None:
+        self.documents = documents
         language = model.config.data.source_language or "" if for_people else ""
         self.lines: list[Line] = []
         units: list[list[list[int]]] = []  # ids of the units of each document
@@ -110,7 +111,7 @@ class Units:
         """A selector that goes by the numbers of lines, as one that goes by those of units; any other as it is."""
         if not isinstance(selector, Fixed):
             return selector
-        selector.check(len(self.lines))
+        selector.check([sentence for document in self.documents for sentence in document.sentences])
         return Fixed(selector.base, self.in_units(selector.distances), selector.name)
 
     def _line(self, unit: int) -> Line:

@@ -7,7 +7,7 @@ depend on (seed, draw, sentence) and not on the batch, so they are the same howe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -104,8 +104,8 @@ class Fixed:
         self.base, self.distances = base, distances
         self.name = name or f"{base.name}, some by hand"
 
-    def check(self, sentences: int) -> None:
-        """Whether this was given for a text of so many sentences."""
+    def check(self, sentences: Sequence[str]) -> None:
+        """Whether this was given for the text of these sentences."""
 
     def select(self, batch: Batch, draw: int = 0) -> Tensor:
         return self.put(self.base.select(batch, draw), batch)
@@ -126,23 +126,31 @@ class FromFile(Fixed):
 
     def __init__(self, path: str) -> None:
         given: list[set[int]] = []
+        self.texts: list[str | None] = []  # the sentence that each line is about, where it says so
         for number, line in enumerate(read_lines(path), 1):
             try:
-                found = {int(distance) for distance in json.loads(line)["selected"]}
+                record = json.loads(line)
+                given.append({int(distance) for distance in record["selected"]})
             except (KeyError, TypeError, ValueError):
                 raise DynctxError(
                     f'{at(path, number)}: expected a JSON object with "selected", a list of distances'
                 ) from None
-            given.append(found)
+            self.texts.append(record.get("text"))
         super().__init__(Previous(0), dict(enumerate(given)), f"fixed {path}")
         self.path = path
 
-    def check(self, sentences: int) -> None:
+    def check(self, sentences: Sequence[str]) -> None:
+        self.check_count(len(sentences))
+        for number, (said, text) in enumerate(zip(self.texts, sentences), 1):
+            if said is not None and said != text:
+                raise DynctxError(f"{at(self.path, number)}: is about {said!r}, and here that sentence is {text!r}")
+
+    def check_count(self, sentences: int) -> None:
         if len(self.distances) != sentences:
             raise DynctxError(f"{at(self.path)}: {len(self.distances)} lines for {sentences} sentences")
 
     def put(self, selection: Tensor, batch: Batch) -> Tensor:
-        self.check(len(batch.origin.store))
+        self.check_count(len(batch.origin.store))
         return super().put(selection, batch)
 
 

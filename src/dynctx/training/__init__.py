@@ -22,6 +22,8 @@ def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
 
     if not config.training.output.strip():  # as exported models have it: no rule for all configs
         raise DynctxError("training.output is empty: name the folder that the run is to be written to")
+    if (Path(config.training.output) / "config.yaml").exists():  # that model would go on being found there
+        raise DynctxError(f"{config.training.output}: is a model; a run needs a folder of its own (training.output)")
     fabric = make_fabric(config)
     if config.training.stage != "translation":
         config = replace(config, scorer=replace(config.scorer, enabled=True))
