@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -153,7 +154,9 @@ def test_int8_is_refused_on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch)
         dynctx.load(folder, device="cpu", int8=True)
 
 
-@pytest.mark.parametrize("wrong", ["one string", [1, 2], [["a", 1]], ["a", ["b"]], [["a"], "b"], [None]])
+@pytest.mark.parametrize(
+    "wrong", ["one string", [1, 2], [["a", 1]], ["a", ["b"]], [["a"], "b"], [None], None, 3, {"a", "b"}, {"a": 1}]
+)
 def test_wrong_input(model: dynctx.DocumentTranslator, wrong: list[str]) -> None:
     for method in (model.translate, model.select):
         with pytest.raises(TypeError, match="expected a list of"):
@@ -167,6 +170,10 @@ def test_wrong_options(model: dynctx.DocumentTranslator, tmp_path: Path, monkeyp
         model.translate(FIRST, beam=2.5)  # type: ignore[call-overload]
     with pytest.raises(DynctxError, match="selector 'nearest': expected one of"):
         model.select(FIRST, selector="nearest")
+    with pytest.raises(TypeError, match="expected the name of a selector, such as 'previous 2', not 3"):
+        model.select(FIRST, selector=3)  # type: ignore[call-overload]
+    with pytest.raises(DynctxError, match=r"sentence 2 is not valid Unicode .* 'a.ud800'"):
+        model.translate(["fine", "a\ud800"])
     with pytest.raises(DynctxError, match="no model here"):
         dynctx.load(tmp_path)
     with pytest.raises(DynctxError, match="device 'tpu'"):
@@ -174,6 +181,15 @@ def test_wrong_options(model: dynctx.DocumentTranslator, tmp_path: Path, monkeyp
     monkeypatch.setattr(api, "default_model", lambda: tmp_path / "shipped")
     with pytest.raises(DynctxError, match="shipped: no model here"):
         dynctx.load()
+
+
+def test_a_model_that_chooses_nothing(model: dynctx.DocumentTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that learned from random context has no choice of its own, and what is drawn is not passed off as one."""
+    bare = dynctx.DocumentTranslator(replace(model.model, scorer=None))
+    monkeypatch.setattr(bare.model.config.decoding, "selector", "random subset")
+    with pytest.raises(DynctxError, match=r"no context scorer, .* drawn at random \(random subset\)"):
+        bare.select(FIRST)
+    assert len(bare.select(FIRST, selector="random 1")) == 4
 
 
 def test_a_trained_run(trained: Path) -> None:

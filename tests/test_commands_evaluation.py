@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dynctx.evaluation.contrastive import decide
 from dynctx.evaluation.contrastive_sets import read_sets
 from dynctx.evaluation.split import Split
 from dynctx.model_folder import load_model
+from dynctx.prepare import read_held_out
 
 pytest_plugins = ("command_line",)
 
@@ -134,6 +136,17 @@ def test_a_model_in_a_folder_named_build(
     assert "dynctx contrast build [OPTIONS]" in succeeded(run("contrast-build", "--help"))
 
 
+def oracle_values(model: Path, place: Path) -> Path:
+    """What sets of candidates are worth to a translator to which the sentence before is all that matters."""
+    lines, scope = [], load_model(model).translator.scope
+    for source, _ in read_held_out(place.parent, "news"):
+        for number in range(len(source.sentences)):
+            sets = [s for size in range(scope + 1) for s in combinations(range(1, min(scope, number) + 1), size)]
+            lines.append({" ".join(map(str, s)) or "none": 2.0 * (1 in s) - len(s) for s in sets})
+    place.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return place
+
+
 def test_oracle(model: Path, data: Path, run: Run) -> None:
     text = succeeded(run("oracle", model, "news", "--data", data, "--sentences", "5"))
     assert text.startswith("5 sentences\n") and "own (probability-first)" in text
@@ -145,6 +158,12 @@ def test_oracle(model: Path, data: Path, run: Run) -> None:
     luck = succeeded(run("oracle", model, "news", "--data", data, "--context", "other document", "--sentences", "5"))
     assert luck.startswith("5 sentences") and luck != text
     assert "expected true, shuffled" in refused(run("oracle", model, "news", "--data", data, "--context", "x"))
+    table = oracle_values(model, data / "worth.jsonl")
+    told = succeeded(run("oracle", model, "news", "--data", data, "--values", table, "--selector", "previous 1"))
+    # only the sentence before is worth anything, and less with each other one
+    assert "mean value" in told and "the model's own selection is as good as the oracle's for 100.0 %" in told
+    beam = refused(run("oracle", model, "news", "--data", data, "--values", table, "--beam", "2"))
+    assert "no criterion, context or beam to choose" in beam
     assert "expected reward or bleu" in refused(run("oracle", model, "news", "--data", data, "--criterion", "x"))
     assert "no such prepared split" in refused(run("oracle", model, "nope", "--data", data))
 

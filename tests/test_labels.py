@@ -36,6 +36,15 @@ def test_labels_by_hand() -> None:
     ]
 
 
+def test_non_between_those_that_help_and_the_others() -> None:
+    """1 helps and 2 hurts; nothing helps; a sentence without candidates; one that nobody asked about."""
+    values = np.array([[2, 0, 1], [0, 0, 1], [NAN, NAN, 1], [NAN, NAN, NAN]], np.float32)
+    labels = Labels.of(values, between=True)
+    assert labels.value.tolist() == [[1, 0, 0.5], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert labels.counts.tolist() == Labels.of(values).counts.tolist()
+    assert statistics(values, 0.0)["non_wins"] == 1
+
+
 def test_a_margin_makes_ties() -> None:
     """Gains of 0.25, 0.5, 0.75 and -0.5, -0.75 with a margin of 0.5: at the margin is still a tie."""
     values = np.array([[0.25, 0.5, 0.75, 0.0], [-0.5, -0.75, 0.25, 0.0]], np.float32)

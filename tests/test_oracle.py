@@ -55,6 +55,24 @@ def test_rewards_are_those_of_each_subset_alone() -> None:
     assert np.isfinite(found.values).sum() == sum(2 ** existing(split, s) for s in split.scorable.tolist())
 
 
+def test_values_that_are_known_already() -> None:
+    """By the bits of each subset in the table, in the order of the oracle's subsets here; not all were asked for."""
+    split = Split(tiny_model("tdnmt"), PAIRS)
+    table = np.full((len(split), 2**SCOPE), np.nan)
+    table[[2, 3, 6]] = np.arange(2**SCOPE)
+    found = oracle.known_values(split, split.scorable, table)
+    assert found.sentences.tolist() == [s for s in (2, 3, 6) if s in split.scorable]
+    for row, sentence in enumerate(found.sentences.tolist()):
+        for column, subset in enumerate(found.subsets):
+            possible = not subset[existing(split, sentence) :].any()
+            assert found.values[row, column] == (subset @ [1, 2, 4] if possible else INF)
+    best = oracle.report(split, found, parse_selector("full", 1))
+    full = next(way for way in best.ways if way.name == "full")
+    assert full.gain == 0 and full.value == best.ways[-1].value and "mean value" in best.to_text()
+    with pytest.raises(DynctxError, match="a value for no sentence"):
+        oracle.known_values(split, split.scorable, np.full_like(table, np.nan))
+
+
 def test_rewards_are_not_rounded() -> None:
     split = Split(tiny_model("tdnmt"), PAIRS)
     exact = value_of_subsets(split, split.scorable, "reward").values

@@ -61,6 +61,13 @@ def test_sets_of_candidates_by_hand(tmp_path: Path) -> None:
         ("likelihood", '{"none": ', "values.jsonl:3: expected a JSON object of numbers"),
         ("likelihood", {"none": "low"}, "values.jsonl:3: expected a JSON object of numbers"),
         ("likelihood", {"none": 1, "near": 2}, "values.jsonl:3: expected a JSON object of numbers"),
+        ("likelihood", {"none": 1, "": 3}, "values.jsonl:3: expected a JSON object of numbers"),
+        (
+            "likelihood",
+            {"none": 1, "1": 3, "01": 9},
+            "values.jsonl:3: two values for one set of distances: 'none', '1',",
+        ),
+        ("reward", {"none": 1, "1 2": 3, "2 1": 9}, "values.jsonl:3: two values for one set of distances"),
         ("likelihood", '{"none": NaN}', "values.jsonl:3: nan is no value"),
         ("likelihood", {"1": 2}, 'values.jsonl:3: "none", the value without context, is missing'),
         ("likelihood", {"none": 1, "3": 2}, "values.jsonl:3: distance 3; this sentence has 2 candidates"),
@@ -80,6 +87,50 @@ def test_a_line_for_each_sentence(count: int, tmp_path: Path) -> None:
         read_values(written(tmp_path, *[{}] * count), "likelihood", SCOPE, STORE)
 
 
+def test_values_made_anew_are_other_labels(tiny_config: Path, tmp_path: Path) -> None:
+    """A run that has begun does not go on with them."""
+    train_here(tiny_config, tmp_path / "reader", *SMALL, "training.updates=2", "training.validate_every=2")
+    data = Path(load_model(tmp_path / "reader").config.data.folder)
+    lengths = {split: len(TokenStore.open(data / split)) for split in ("train", "dev")}
+    starts = {split: set(TokenStore.open(data / split).documents.tolist()) for split in lengths}
+    settings = [*SMALL, f"labels.folder={tmp_path / 'labels'}", "training.stage=scorer"]
+    settings += [f"training.init={tmp_path / 'reader'}", "training.updates=2", "training.validate_every=2"]
+    settings += [f"labels.{split}={tmp_path / f'{split}.jsonl'}" for split in lengths]
+    for gain in (1, -1):
+        for split, count in lengths.items():
+            lines = ['{"none": 0}' if s in starts[split] else f'{{"none": 0, "1": {gain}}}' for s in range(count)]
+            (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+        assert label_corpus(changed(tiny_config, tmp_path / "run", *settings))
+        if gain == 1:
+            train_here(tiny_config, tmp_path / "run", *settings)
+    with pytest.raises(DynctxError, match="begun with other text than there is now .labels of train, labels of dev"):
+        train_here(tiny_config, tmp_path / "run", *settings)
+
+
+def test_distances_without_any_value_are_told_of(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = changed(tiny_config, tmp_path, *SMALL)
+    for split in ("train", "dev"):
+        store = TokenStore.open(Path(config.data.folder) / split)
+        starts = set(store.documents.tolist())
+        lines = [{"none": 0} if s in starts else {"none": 0, "1": 1} for s in range(len(store))]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = [f"labels.{split}={tmp_path / f'{split}.jsonl'}" for split in ("train", "dev")]
+    label_corpus(changed(tiny_config, tmp_path, *SMALL, *files, f"labels.folder={tmp_path / 'labels'}"))
+    assert "train: no value for distance 2: nothing is learned" in capsys.readouterr().out
+    label_corpus(changed(tiny_config, tmp_path, *SMALL, *files, f"labels.folder={tmp_path / 'one'}", "model.scope=1"))
+    assert "no value" not in capsys.readouterr().out
+
+
+def test_sets_of_a_scope_that_is_too_large(tiny_config: Path, tmp_path: Path) -> None:
+    (tmp_path / "values.jsonl").write_text("{}\n")
+    files = [f"labels.{split}={tmp_path / 'values.jsonl'}" for split in ("train", "dev")]
+    settings = [*SMALL, "model.scope=40", "labels.kind=reward", f"labels.folder={tmp_path / 'labels'}", *files]
+    with pytest.raises(DynctxError, match="a scope of 40 has 2 .. 40 subsets; a scope of 10 is the most"):
+        label_corpus(changed(tiny_config, tmp_path, *settings))
+
+
 def test_both_files_and_no_model(tiny_config: Path, tmp_path: Path) -> None:
     for settings, message in (
         (["labels.train=x"], r"labels\.dev is missing"),
@@ -91,11 +142,15 @@ def test_both_files_and_no_model(tiny_config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "labels").exists()
 
 
+@pytest.mark.parametrize("between", [False, True])
 @pytest.mark.parametrize("kind", ["likelihood", "reward"])
-def test_a_selector_learns_what_helps_another_translator(kind: str, tiny_config: Path, tmp_path: Path) -> None:
+def test_a_selector_learns_what_helps_another_translator(
+    kind: str, between: bool, tiny_config: Path, tmp_path: Path
+) -> None:
     """To this one the sentence before is a nuisance, and the one before that a help.
 
-    Labels put NON and the nuisance at 0 alike where there is a help; rewards of whole sets tell them apart.
+    Labels put NON and the nuisance at 0 alike where there is a help, unless NON is to lie between; rewards of whole sets
+    tell them apart.
     """
     train_here(tiny_config, tmp_path / "reader", *SMALL, "training.updates=5", "training.validate_every=5")
     data = Path(load_model(tmp_path / "reader").config.data.folder)
@@ -111,16 +166,18 @@ def test_a_selector_learns_what_helps_another_translator(kind: str, tiny_config:
         *SMALL,
         *(f"labels.{split}={tmp_path / f'{split}.jsonl'}" for split in ("train", "dev")),
         *(f"labels.kind={kind}", f"labels.folder={tmp_path / 'labels'}", "labels.together=true"),
+        f"labels.between={str(between).lower()}",
         *("scorer.squash=false", "scorer.dropout=0", "reinforce.law=independent", "training.stage=scorer"),
         *(f"training.init={tmp_path / 'reader'}", "training.updates=100", "training.batch_tokens=2048"),
         *("training.schedule.peak=0.005", "training.validate_every=100"),
     ]
     assert label_corpus(changed(tiny_config, tmp_path / "selector", *settings))
     assert sorted(place.name for place in (tmp_path / "labels").iterdir()) == ["about.json", "dev.npy", "train.npy"]
+    assert label_corpus(changed(tiny_config, tmp_path / "selector", *settings))  # again, as after a correction
     train_here(tiny_config, tmp_path / "selector", *settings)
     text = Document("new", ("the cat", "a dog sees", "big red house", "the tree", "red cat"))
     (choices,) = select_documents(load_model(tmp_path / "selector"), [text])
     assert [2 in choice.selected for choice in choices] == [False, False, True, True, True]
     assert choices[1].selected == ()
-    if kind == "reward":
+    if kind == "reward" or between:
         assert [choice.selected for choice in choices] == [(), (), (2,), (2,), (2,)]

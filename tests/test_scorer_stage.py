@@ -52,6 +52,19 @@ def test_loss_and_accuracy_by_hand(squash: bool, tiny_config: Path, stages: Path
     assert logs["accuracy"].tolist() == [3, 4]
 
 
+def test_a_label_of_a_half_pulls_to_the_middle(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(tiny_config, stages, tmp_path)
+    score = torch.tensor([[0.9, 0.2, 0.8]], requires_grad=True)
+    given = score, torch.tensor([[1.0, 0.0, 0.5]]), torch.ones(1, 3, dtype=torch.bool)
+    recipe.train.score = lambda *_: given  # type: ignore[method-assign]
+    loss, logs = recipe.loss(plan_of(0))
+    loss.backward()
+    assert logs["accuracy"].tolist() == [2, 2]  # it has no right side
+    assert score.grad is not None
+    # d/ds of -(ln s + ln(1 - s)) / 2 at 0.8: (1 / 0.2 - 1 / 0.8) / 2
+    assert score.grad[0].tolist() == pytest.approx([-1 / 0.9, 1 / 0.8, 1.875])
+
+
 def test_the_loss_is_that_of_a_label(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     recipe = recipe_of(tiny_config, stages, tmp_path)
     plans, counts = [plan_of(1, 2), plan_of(3)], recipe.train.labels.counts
@@ -91,3 +104,9 @@ def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path, mon
     assert found["accuracy"] == pytest.approx(2 / 7) and found["majority"] == pytest.approx(4 / 7)
     # of the two with candidates one has none selected and one has two
     assert found["non"] == 0.5 and found["size"] == 1.0
+    # of the two selected one helps, of the two that help one is selected
+    assert found["precision"] == 0.5 and found["recall"] == 0.5
+    value[1, 2] = 0.5  # no side, so neither right nor wrong, and no need of none
+    found = recipe.validate()
+    assert found["accuracy"] == pytest.approx(2 / 6) and found["majority"] == pytest.approx(4 / 6)
+    assert found["auc_non"] == 0.5

@@ -229,7 +229,9 @@ def test_openapi(client: TestClient) -> None:
     paths |= {"/v1/model", "/health", "/metrics"}
     assert set(found["paths"]) == paths
     body = found["paths"]["/v1/documents"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(body["properties"]) == {"sentences", "selector", "selection", "numbers", "stream", "api_key"}
+    assert set(body["properties"]) == {
+        *("sentences", "selector", "selection", "numbers", "translate", "stream", "api_key")
+    }
     assert "413" in found["paths"]["/translate"]["post"]["responses"]
 
 

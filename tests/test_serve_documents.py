@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from dynctx import pipeline
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
+from dynctx.serve import batching
 from dynctx.serve.service import Service
 from dynctx.translators import build_translator
 
@@ -38,6 +39,17 @@ def test_some_sentences_only(client: TestClient, model: Model) -> None:
     answer = post(client, "/v1/documents", sentences=SENTENCES, numbers=[7, 2, 7]).json()
     assert answer["sentences"] == sentences_of(direct(model, SENTENCES), [2, 7])
     assert post(client, "/v1/documents", sentences=SENTENCES, numbers=[]).json()["sentences"] == []
+
+
+@pytest.mark.parametrize("more", [{}, {"selector": "previous 2"}, {"numbers": [7, 2]}, {"selection": {"7": [2]}}])
+def test_context_without_translations(
+    client: TestClient, model: Model, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same but for the translations, and the translator is not asked."""
+    whole = post(client, "/v1/documents", sentences=SENTENCES, **more).json()
+    monkeypatch.setattr(batching, "translate_and_explain", None)
+    found = post(client, "/v1/documents", sentences=SENTENCES, translate=False, **more).json()
+    assert found == {**whole, "sentences": [{**s, "translation": None} for s in whole["sentences"]]}
 
 
 def test_a_selection_by_hand(client: TestClient, model: Model) -> None:

@@ -10,18 +10,19 @@ What is documented here and in docs/api.md stays as it is from one release to th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from dynctx.commands import changed, precision, selector_of
+from dynctx.commands import changed, check_chooses, precision, selector_of
 from dynctx.devices import pick_device
-from dynctx.documents import Document
+from dynctx.documents import Document, is_text
 from dynctx.errors import DynctxError
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
+from dynctx.selection.strategies import Selector
 
 Sentences = Sequence[str]
 Documents = Sequence[list[str] | tuple[str, ...]]
@@ -128,16 +129,13 @@ class DocumentTranslator:
         decoding = replace(changed(self.model.config.decoding, beam=beam, batch_sentences=batch), sampling=False)
         with precision(self.model.device):
             translated, choices = translate_and_explain(
-                self.model, documents, decoding, selector_of(self.model, selector), for_people=True
+                self.model, documents, decoding, chosen(self.model, selector), for_people=True
             )
         if not explain:
             return shaped([list(document.sentences) for document in translated], several)
         found = [
-            [
-                Translation(text, c.selected, c.probabilities, c.non, c.kept)
-                for text, c in zip(document.sentences, chosen)
-            ]
-            for document, chosen in zip(translated, choices)
+            [Translation(text, c.selected, c.probabilities, c.non, c.kept) for text, c in zip(document.sentences, told)]
+            for document, told in zip(translated, choices)
         ]
         return shaped(found, several)
 
@@ -148,8 +146,10 @@ class DocumentTranslator:
     def select(self, sentences: Sentences | Documents, *, selector: str | None = None) -> Any:
         """Which earlier sentences each sentence needs, without translating: for a translator of your own."""
         documents, several = as_documents(sentences)
+        if selector is None:
+            check_chooses(self.model)
         with precision(self.model.device):
-            choices = select_documents(self.model, documents, selector_of(self.model, selector), for_people=True)
+            choices = select_documents(self.model, documents, chosen(self.model, selector), for_people=True)
         return shaped(choices, several)
 
 
@@ -157,13 +157,24 @@ def as_documents(sentences: Sentences | Documents) -> tuple[list[Document], bool
     """The documents, and whether they were given as several."""
     if isinstance(sentences, str):
         raise TypeError("expected a list of sentences, not one string; write [sentence]")
+    if sentences is None or isinstance(sentences, Set | Mapping) or not isinstance(sentences, Iterable):
+        raise TypeError(f"expected a list of sentences, in order, not {type(sentences).__name__}")
     given: list[Any] = list(sentences)
     several = bool(given) and not isinstance(given[0], str)
     documents = given if several else [given]
     for document in documents:
         if not isinstance(document, list | tuple) or not all(isinstance(sentence, str) for sentence in document):
             raise TypeError("expected a list of sentences, or a list of lists of sentences")
+        for number, sentence in enumerate(document, 1):
+            if not is_text(sentence):
+                raise DynctxError(f"sentence {number} is not valid Unicode (half of a surrogate pair): {sentence!a}")
     return [Document(str(number), tuple(document)) for number, document in enumerate(documents, 1)], several
+
+
+def chosen(model: Model, selector: str | None) -> Selector:
+    if selector is not None and not isinstance(selector, str):
+        raise TypeError(f"expected the name of a selector, such as 'previous 2', not {selector!r}")
+    return selector_of(model, selector)
 
 
 def shaped(found: list[list[T]], several: bool) -> list[T] | list[list[T]]:

@@ -74,6 +74,10 @@ def oracle(
     context: Annotated[
         str, typer.Option(help="true; shuffled or other document: what of the gain is luck, not knowledge.")
     ] = "true",
+    values: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Ask no translator: read what each set of candidates is worth to yours (docs/api.md)."),
+    ] = None,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
@@ -82,7 +86,7 @@ def oracle(
 
     from dynctx.commands_evaluation import run_oracle
 
-    found = run_oracle(model, split, data, criterion, sentences, beam, selector, seed, context, device)
+    found = run_oracle(model, split, data, criterion, sentences, beam, selector, seed, context, device, values)
     print(json.dumps(found.to_json(), indent=1) if as_json else found.to_text())
 
 

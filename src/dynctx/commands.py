@@ -23,7 +23,7 @@ from dynctx.files import check_place
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
-from dynctx.selection.strategies import Fixed, Previous, Selector
+from dynctx.selection.strategies import Fixed, OneOrNone, Previous, Random, Selector
 
 
 def train_model(config: Config) -> None:
@@ -83,6 +83,15 @@ def export_model(place: Path, folder: Path, half: bool, mebibytes: int) -> None:
 
 def selector_of(model: Model, name: str | None) -> Selector:
     return model.selector if name is None else model.choose(name)
+
+
+def check_chooses(model: Model) -> None:
+    """Whether there is any sense in asking this model what it would select, where no selector is named."""
+    if isinstance(model.selector, Random | OneOrNone):
+        raise DynctxError(
+            f"this model has no context scorer, and learned from context drawn at random ({model.selector.name}): it "
+            "would choose nothing. Name a selector, or take a model with a scorer"
+        )
 
 
 def explained(

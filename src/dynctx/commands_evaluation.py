@@ -25,6 +25,7 @@ from dynctx.files import atomic_write, check_place
 from dynctx.model_folder import Model, check_selector, find_model, load_model, read_config
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import read_held_out
+from dynctx.selection.outside_values import read_values
 from dynctx.selection.strategies import FromFile
 
 
@@ -107,7 +108,10 @@ def run_oracle(
     seed: int,
     context: str,
     device: str,
+    values: Path | None = None,
 ) -> oracle.OracleReport:
+    if values is not None and (context, criterion, beam) != ("true", "reward", None):
+        raise DynctxError("--values says what every set is worth: there is no criterion, context or beam to choose")
     if context not in ("true", "shuffled", "other document"):
         raise DynctxError(f"context {context!r}: expected true, shuffled or other document")
     if criterion not in ("reward", "bleu"):
@@ -116,6 +120,10 @@ def run_oracle(
     own = selector_of(model, selector)
     texts = Split(model, held_out(model, split, data))
     chosen = some_of(texts.scorable, sentences, seed)
+    if values is not None:
+        scope = model.translator.scope
+        table = read_values(str(values), "reward", scope, texts.gatherer.store).astype(np.float64)
+        return oracle.report(texts, oracle.known_values(texts, chosen, table), own)
     if context != "true":
         known, true = using.foreseen(texts, own), chosen
         texts, chosen = using.in_other_context(

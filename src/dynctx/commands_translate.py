@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from dynctx.commands import bar, changed, explained, precision, selector_of, warn
+from dynctx.commands import bar, changed, check_chooses, explained, precision, selector_of, warn
 from dynctx.config import Config, DecodingConfig
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
@@ -154,6 +154,8 @@ def select_context(
     templates = [open_file(str(file), reading, warn) for file in files]
     documents = [document for template in templates for document in template.documents]
     model = load_model(folder, pick_device(device))
+    if selector is None:
+        check_chooses(model)
     with precision(model.device):
         choices = select_documents(model, documents, selector_of(model, selector), for_people=True)
     lines = explanation(templates, choices)

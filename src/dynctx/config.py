@@ -129,6 +129,7 @@ class LabelsConfig:
     kind: Literal["likelihood", "bleu", "reward"] = "likelihood"
     margin: float = 0.0
     together: bool = False
+    between: bool = False
     sentences: int = 0
     batch_tokens: int = 32768
 

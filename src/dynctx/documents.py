@@ -113,6 +113,15 @@ def read_parallel(source: TextFile | StrPath, target: TextFile | StrPath) -> Ite
         yield _document(a), _document(b)
 
 
+def is_text(sentence: str) -> bool:
+    """Half of a surrogate pair, as a careless cut leaves it, is no text: it can be neither encoded nor written."""
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_documents(documents: Iterable[Document], path: StrPath) -> None:
     """Plain text, one sentence a line and a blank line between documents (format `blank`).
 

@@ -176,7 +176,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str) -> None:
-    """Copy weights into a module; every name and shape must fit."""
+    """Copy weights into a module; every name and shape must fit, and every weight be a number."""
     own = named(module)
     missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     if missing or extra:
@@ -190,6 +190,10 @@ def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str
                     f"{at(where)}: {name} has shape {tuple(weights[name].shape)}, expected {tuple(parameter.shape)}"
                 )
             parameter.copy_(weights[name])
+            if not parameter.sum().isfinite():
+                raise DynctxError(
+                    f"{at(where)}: {name} holds weights that are no numbers: damaged, or its training went astray"
+                )
 
 
 def find_model(folder: str | Path) -> Path:

@@ -89,6 +89,13 @@ class Units:
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         self.gatherer = Gatherer(store, model.translator.scope, model.device, model.translator.lays_context)
 
+    def asked(self, selector: Selector, wishes: Sequence[Wish] | None) -> tuple[Ints, Selector]:
+        """The units to do something about, and the selector with what was wished for; without wishes, all."""
+        selector = self.adapted(selector)
+        if wishes is None:
+            return self.filled, selector
+        return self.wanted(wishes), Fixed(selector, self.by_hand(wishes))
+
     def wanted(self, wishes: Sequence[Wish]) -> Ints:
         """The units to translate."""
         return np.array([u for u in self.filled if self._line(u).place in wishes[self._line(u).document].places], int)
@@ -200,10 +207,7 @@ def translate_and_explain(
     """
     decoding, selector = decoding or model.config.decoding, selector or model.selector
     units = Units(model, documents, warn, for_people)
-    wanted = units.filled
-    selector = units.adapted(selector)
-    if wishes is not None:
-        wanted, selector = units.wanted(wishes), Fixed(selector, units.by_hand(wishes))
+    wanted, selector = units.asked(selector, wishes)
     recorder = Recorder(selector, units)
     texts = [""] * units.count
     if len(wanted):
@@ -223,15 +227,20 @@ def translate_and_explain(
 
 @torch.inference_mode()
 def select_documents(
-    model: Model, documents: Sequence[Document], selector: Selector | None = None, for_people: bool = False
+    model: Model,
+    documents: Sequence[Document],
+    selector: Selector | None = None,
+    for_people: bool = False,
+    wishes: Sequence[Wish] | None = None,
 ) -> list[list[Choice]]:
     """What context each sentence would be given, without translating."""
     units = Units(model, documents, for_people=for_people)
-    recorder = Recorder(units.adapted(selector or model.selector), units)
-    if len(units.filled):
-        lengths = units.gatherer.lengths_of(units.filled)[0]
+    wanted, selector = units.asked(selector or model.selector, wishes)
+    recorder = Recorder(selector, units)
+    if len(wanted):
+        lengths = units.gatherer.lengths_of(wanted)[0]
         for chosen in batches_by_length(lengths, model.config.decoding.batch_sentences):
-            recorder.select(units.gatherer.one_per_row(units.filled[chosen]))
+            recorder.select(units.gatherer.one_per_row(wanted[chosen]))
     return by_document(documents, recorder.choices())
 
 

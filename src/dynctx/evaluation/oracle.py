@@ -28,7 +28,8 @@ from dynctx.selection.scoring import Bools, Floats, score
 from dynctx.selection.strategies import Selector
 from dynctx.translators.sentence import SentNmt
 
-Criterion = Literal["reward", "bleu"]
+Criterion = Literal["reward", "bleu", "value"]  # value: what somebody else's translator makes of it
+UNITS = {"reward": ("mean reward", 4), "bleu": ("mean sentence BLEU", 2), "value": ("mean value", 4)}  # and digits
 LARGEST_SCOPE = 10  # 1,024 subsets of each sentence
 TRYING = "trying subsets"  # what it says while it does
 SAME = 1e-5  # values nearer to each other than this share of them differ by rounding alone
@@ -110,6 +111,19 @@ def value_of_subsets(
     return Values(criterion, sentences, candidates, subsets, values, texts)
 
 
+def known_values(split: Split, sentences: Ints, table: Floats) -> Values:
+    """From a table [sentences of the split, 2 ** scope] of values by the bits of each subset, nan where not asked."""
+    subsets, sentences = all_subsets(split.gatherer.scope), sentences[~np.isnan(table[sentences, 0])]
+    if not len(sentences):
+        raise DynctxError("there is a value for no sentence of the test set")
+    candidates = candidates_of(split.gatherer, sentences)
+    number, column = _possible(candidates, subsets)
+    values = np.full((len(sentences), len(subsets)), -np.inf)
+    bits = subsets @ 2 ** np.arange(subsets.shape[1])
+    values[number, column] = table[sentences[number], bits[column]]
+    return Values("value", sentences, candidates, subsets, values, [])
+
+
 def tries(gatherer: Gatherer, sentences: Ints) -> int:
     """How many pairs of a sentence and a subset there are: what progress is counted in."""
     return int((2 ** candidates_of(gatherer, sentences)).sum())
@@ -178,8 +192,7 @@ class OracleReport:
     def to_text(self) -> str:
         from dynctx.evaluation.evaluate import table
 
-        unit = "mean reward" if self.criterion == "reward" else "mean sentence BLEU"
-        digits = 4 if self.criterion == "reward" else 2
+        unit, digits = UNITS[self.criterion]
         rows = [("selection", unit, "oracle gains", "corpus BLEU", "sentences")]
         for way in self.ways:
             bleu = "-" if way.corpus_bleu is None else f"{way.corpus_bleu:.2f}"

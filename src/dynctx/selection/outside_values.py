@@ -47,12 +47,25 @@ def adopt(config: Config, say: Say) -> None:
     }
     begin(folder, about, 0, lambda: None)
     for split, found in values.items():
+        warn_of_gaps(split, found, stores[split], scope, say)
         about[split] = kind.statistics(found, labels.margin)
         say(kind.describe(split, about[split]))
         write(folder / f"{split}.npy", found)
     with atomic_write(folder / "about.json") as file:
         json.dump(about, file, indent=1)
     (folder / "parts").rmdir()
+
+
+def warn_of_gaps(split: str, values: Floats, store: TokenStore, scope: int, say: Say) -> None:
+    """A distance that no line has a value for is one that the scorer learns nothing about, and might select."""
+    if values.shape[1] != scope + 1:  # of sets all are there
+        return
+    farthest = int((np.arange(len(store)) - store.document_starts).max(initial=0))
+    if unsaid := [d for d in range(1, min(scope, farthest) + 1) if np.isnan(values[:, d - 1]).all()]:
+        say(
+            f"{split}: no value for distance {', '.join(map(str, unsaid))}: nothing is learned about such candidates, "
+            "and they may be selected all the same; a smaller model.scope leaves the farthest out"
+        )
 
 
 def read_values(path: str, kind: str, scope: int, store: TokenStore) -> Floats:
@@ -74,14 +87,13 @@ def _parse(line: str, where: str, candidates: int) -> dict[frozenset[int], float
     """Values by sets of distances; the empty set is that of "none"."""
     try:
         content = json.loads(line)
-        record = {
-            frozenset(int(word) for word in key.split()) if key != "none" else frozenset[int](): float(value)
-            for key, value in content.items()
-        }
+        record = {_distances(key): float(value) for key, value in content.items()}
     except (AttributeError, TypeError, ValueError):
         raise DynctxError(
             f'{where}: expected a JSON object of numbers, such as {{"none": -14.2, "1": -12.9}}'
         ) from None
+    if len(record) < len(content):
+        raise DynctxError(f"{where}: two values for one set of distances: {', '.join(map(repr, content))}")
     for distances, value in record.items():
         if not math.isfinite(value):
             raise DynctxError(f"{where}: {value} is no value")
@@ -90,6 +102,15 @@ def _parse(line: str, where: str, candidates: int) -> dict[frozenset[int], float
     if record and frozenset() not in record:
         raise DynctxError(f'{where}: "none", the value without context, is missing')
     return record
+
+
+def _distances(key: str) -> frozenset[int]:
+    """{1, 3} of "1 3", and the empty set of "none", which has to be said."""
+    if key == "none":
+        return frozenset()
+    if not key.split():
+        raise ValueError(key)
+    return frozenset(int(word) for word in key.split())
 
 
 def _singles(row: Floats, record: dict[frozenset[int], float], candidates: int, where: str) -> None:

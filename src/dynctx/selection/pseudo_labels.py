@@ -13,6 +13,7 @@ nothing. NON's own label is 1 where no candidate beats it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -45,16 +46,19 @@ Say = Callable[[str], None]
 class Labels:
     """What the scorer learns from."""
 
-    value: Floats  # [sentences, scope + 1] 1 or 0
+    value: Floats  # [sentences, scope + 1] 1 or 0; NON's may be a half
     counts: NDArray[np.bool_]  # [sentences, scope + 1] whether there is one: no tie, and judged at all
 
     @classmethod
-    def of(cls, values: Floats, margin: float = 0.0) -> Labels:
+    def of(cls, values: Floats, margin: float = 0.0, between: bool = False) -> Labels:
+        """between: where a candidate beats NON, NON's label is a half instead of 0."""
         gain = values[:, :-1] - values[:, -1:]  # nan compares as neither
         better, worse = gain > margin, gain < -margin
         judged = ~np.isnan(gain).all(axis=1, keepdims=True)  # has a candidate: else NON is all there is
         non = ~better.any(axis=1, keepdims=True) & judged
         value = np.concatenate([better, non], axis=1).astype(np.float32)
+        if between:
+            value[:, -1] = np.where(judged[:, 0], (1 + value[:, -1]) / 2, 0)
         return cls(value, np.concatenate([better | worse, judged], axis=1))
 
 
@@ -171,7 +175,7 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
         earlier.setdefault("reserve", 0.0)  # labels of before these were written down
         for key in ("weights", "text"):
             if key not in earlier:
-                del about[key]  # nobody knows any more
+                about.pop(key, None)  # nobody knows any more, or ever did
         differing = [
             f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
         ]
@@ -232,6 +236,12 @@ def read(place: Path) -> Floats:
     return np.asarray(values, np.float32)
 
 
+def labels_fingerprint(folder: str | Path, split: str) -> str:
+    """Of what a scorer learns from: the labels may be made anew in the same folder."""
+    values = read(Path(folder) / f"{split}.npy")
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:32]
+
+
 def statistics(values: Floats, margin: float) -> dict[str, Any]:
     """How many labels are 1, 0 or tied, by distance, and how often NON wins."""
     labels = Labels.of(values, margin)
@@ -281,7 +291,10 @@ KINDS = {
     "likelihood": Kind(likelihood_values, lambda scope: scope + 1, statistics, describe),
     "bleu": Kind(bleu_values, lambda scope: scope + 1, statistics, describe),
     "reward": Kind(
-        reward_tables.reward_values, lambda scope: 2**scope, reward_tables.statistics, reward_tables.describe
+        reward_tables.reward_values,
+        lambda scope: len(reward_tables.subset_bits(scope)),
+        reward_tables.statistics,
+        reward_tables.describe,
     ),
 }
 

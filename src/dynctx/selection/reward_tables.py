@@ -57,7 +57,7 @@ def statistics(table: Table, _: float = 0.0) -> dict[str, Any]:
     """What plain rules and the best subset of each sentence would earn in the mean, and how often none is best."""
     judged = table[~np.isnan(table[:, 0])].astype(np.float64)
     scope = (table.shape[1] - 1).bit_length()
-    best = judged.max(axis=1, initial=0.0)
+    best = judged.max(axis=1, initial=-np.inf)
     previous = [float(judged[:, 2**n - 1].mean()) if len(judged) else 0.0 for n in range(scope + 1)]
     return {
         "sentences": len(judged),

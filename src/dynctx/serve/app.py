@@ -118,7 +118,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
         openapi_extra=body_of(schemas.DocumentRequest),
     )
     async def documents(request: Request) -> Response:
-        """Translate a document sentence by sentence, and say what context each was given."""
+        """Translate a document sentence by sentence, and say what context each was given; or only say that."""
         asked = await parse(request, schemas.DocumentRequest, service.limits)
         service.check_key(request, asked.api_key)
         service.check_sentences(asked.sentences)
@@ -134,7 +134,8 @@ def add_documents(app: FastAPI, service: Service) -> None:
         selected = {number - 1: distances for number, distances in asked.selection.items()}
         for place, distances in selected.items():
             service.check_distances(place, distances)
-        answers = service.answers(asked.sentences, [number - 1 for number in numbers], selector, selected)
+        places = [number - 1 for number in numbers]
+        answers = service.answers(asked.sentences, places, selector, selected, asked.translate)
         client = client_of(request)
         if asked.stream:
             return await stream(request, service, client, answers, explained)

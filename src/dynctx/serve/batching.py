@@ -19,7 +19,7 @@ from dynctx.config import DecodingConfig
 from dynctx.devices import return_freed_memory
 from dynctx.documents import Document
 from dynctx.model_folder import Model
-from dynctx.pipeline import Choice, Wish, translate_and_explain
+from dynctx.pipeline import Choice, Wish, select_documents, translate_and_explain
 from dynctx.serve.limits import Refused
 from dynctx.serve.metrics import Metrics
 
@@ -29,10 +29,10 @@ log = logging.getLogger("dynctx.serve")
 
 @dataclass(frozen=True)
 class Answer:
-    """A translated sentence; `place` is its index in the document."""
+    """A translated sentence, or only its context; `place` is its index in the document."""
 
     place: int
-    translation: str
+    translation: str | None
     choice: Choice
 
 
@@ -55,8 +55,10 @@ class Task:
         selector: str,
         selected: Mapping[int, Collection[int]],
         deliver: Callable[[list[Answer] | Refused], None],
+        translate: bool = True,
     ) -> None:
-        self.sentences, self.selector, self.selected, self.deliver = sentences, selector, selected, deliver
+        self.sentences, self.selected, self.deliver = sentences, selected, deliver
+        self.kind = selector, translate  # tasks of one kind are done in one call
         self.left = deque(places)
 
     def size(self, place: int, scope: int) -> int:
@@ -178,10 +180,10 @@ class Batcher:
 
     def _translate(self, turn: Turn) -> None:
         """One call for all tasks that choose alike; after a failure each alone, so that only the cause fails."""
-        for selector in dict.fromkeys(task.selector for task in turn):
-            group = {task: places for task, places in turn.items() if task.selector == selector}
+        for kind in dict.fromkeys(task.kind for task in turn):
+            group = {task: places for task, places in turn.items() if task.kind == kind}
             try:
-                answers = self._answers(group, selector)
+                answers = self._answers(group, *kind)
             except Exception:
                 log.exception("a batch of %d requests failed", len(group))
                 if len(group) > 1:
@@ -199,20 +201,21 @@ class Batcher:
         self.give_up(task)
         task.deliver(Refused(500, "the translation failed through a fault of the service; its log says more"))
 
-    def _answers(self, group: Turn, selector: str) -> dict[Task, list[Answer]]:
+    def _answers(self, group: Turn, selector: str, translate: bool) -> dict[Task, list[Answer]]:
         parts = [self._part(task, *run) for task, places in group.items() for run in runs(places)]
-        translated, choices = translate_and_explain(
-            self.model,
-            [part.document for part in parts],
-            self.decoding,
-            self.model.choose(selector),
-            wishes=[part.wish for part in parts],
-            for_people=True,
-        )
+        documents, wishes = [part.document for part in parts], [part.wish for part in parts]
+        chooser = self.model.choose(selector)
+        said: list[Sequence[str | None]] = [[None] * len(document.sentences) for document in documents]
+        if translate:
+            translated, choices = translate_and_explain(
+                self.model, documents, self.decoding, chooser, wishes=wishes, for_people=True
+            )
+            said = [document.sentences for document in translated]
+        else:
+            choices = select_documents(self.model, documents, chooser, for_people=True, wishes=wishes)
         found: dict[Task, list[Answer]] = {task: [] for task in group}
-        for part, document, chosen in zip(parts, translated, choices):
-            answers = [Answer(k + part.offset, document.sentences[k], chosen[k]) for k in part.wish.places]
-            found[part.task] += answers
+        for part, sentences, chosen in zip(parts, said, choices):
+            found[part.task] += [Answer(k + part.offset, sentences[k], chosen[k]) for k in part.wish.places]
         return found
 
     def _part(self, task: Task, first: int, last: int) -> Part:

@@ -58,13 +58,14 @@ class DocumentRequest(BaseModel):
     numbers: Annotated[
         list[int] | None, Field(description="The sentences to translate; the others serve as context only.")
     ] = None
+    translate: Annotated[bool, Field(description="false: only say what context each sentence would be given.")] = True
     stream: Annotated[bool, Field(description="Answer with JSON lines, each sentence as soon as it is made.")] = False
     api_key: Annotated[str | None, API_KEY] = None
 
 
 class Sentence(BaseModel):
     sentence: Annotated[int, Field(description="Its number in the document, from 1.")]
-    translation: str
+    translation: Annotated[str | None, Field(description="null where none was asked for.")]
     selected: Annotated[list[int], Field(description="Distances of the sentences it was translated with.")]
     probabilities: Annotated[dict[int, float], Field(description="Of each candidate, by distance.")]
     non: Annotated[float | None, Field(description="The probability of needing no context.")]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
+from dynctx.documents import is_text
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
 from dynctx.serve.batching import Answer, Batcher, BatchSizes, Task
@@ -74,10 +75,8 @@ class Service:
         for number, sentence in enumerate(sentences, 1):
             if len(sentence) > most.characters:
                 raise Refused(413, f"sentence {number} has {len(sentence)} characters; it may have {most.characters}")
-            try:
-                sentence.encode()
-            except UnicodeEncodeError:
-                raise Refused(400, f"sentence {number} is not valid Unicode (half of a surrogate pair)") from None
+            if not is_text(sentence):
+                raise Refused(400, f"sentence {number} is not valid Unicode (half of a surrogate pair)")
 
     def check_distances(self, place: int, distances: Collection[int]) -> None:
         reach = min(place, self.model.translator.scope)
@@ -92,6 +91,7 @@ class Service:
         places: Sequence[int],
         selector: str,
         selected: Mapping[int, Collection[int]],
+        translate: bool = True,
     ) -> Answers:
         """Translations as they are made. Whoever stops listening has given the rest up."""
         if not places:
@@ -102,7 +102,7 @@ class Service:
         def deliver(item: list[Answer] | Refused) -> None:
             loop.call_soon_threadsafe(found.put_nowait, item)
 
-        task, missing = Task(sentences, places, selector, selected, deliver), len(places)
+        task, missing = Task(sentences, places, selector, selected, deliver, translate), len(places)
         self.batcher.submit(task)
         try:
             while missing:
@@ -124,5 +124,5 @@ class Service:
         found = [""] * len(sentences)
         async for answers in self.answers(sentences, range(len(sentences)), self.selector, {}):
             for answer in answers:
-                found[answer.place] = answer.translation
+                found[answer.place] = answer.translation or ""
         return found

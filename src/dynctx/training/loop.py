@@ -341,11 +341,11 @@ class Training:
             self.best, self.waited = {}, 0
 
     def check_text(self, earlier: dict[str, str]) -> None:
-        """The same config may name other text: files change, and are prepared again."""
+        """The same config may name other text: files change, and are prepared again, or labelled."""
         if other := [split for split, known in earlier.items() if known != self.text.get(split)]:
             raise DynctxError(
-                f"{self.output}: this run was begun with other text than {self.config.data.folder} now holds "
-                f"({', '.join(other)}). Prepare the earlier files again, or give the new run another training.output"
+                f"{self.output}: this run was begun with other text than there is now ({', '.join(other)}; see "
+                f"{self.config.data.folder}). Make the earlier anew, or give the new run another training.output"
             )
 
     def finish(self) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class Training:
         scores = self.evaluate()
         better = scores["score"] > self.best["score"]
         self.report.say(
-            f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best['score']:.2f}): "
+            f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best['score']:.4f}): "
             + ("now the model" if better else "not better, not used")
         )
         if better:

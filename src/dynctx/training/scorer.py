@@ -46,7 +46,7 @@ class LabelledSentences(JudgedSplit):
     def __init__(self, config: Config, split: str, device: torch.device) -> None:
         super().__init__(config, split, device)
         self.together = config.labels.together  # else candidates are seen one by one
-        self.labels = Labels.of(self.values, config.labels.margin)
+        self.labels = Labels.of(self.values, config.labels.margin, config.labels.between)
         self.usable = np.asarray(self.labels.counts.any(axis=1))
 
     def score(self, scorer: Scorer, embedding: Any, sentences: Ints) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,21 +120,22 @@ class ScorerRecipe(ScorerStage):
             squashed = self.config.scorer.squash
             measure = F.binary_cross_entropy if squashed else F.binary_cross_entropy_with_logits
             losses = measure(scores, value, reduction="none") * counts
-        right = ((scores > self.scorer.undecided) == (value > 0.5)) & counts
-        return losses.sum(), {"accuracy": torch.stack([right.sum(), counts.sum()])}
+        sides = counts & (value != 0.5)  # a half has no right side
+        right = ((scores > self.scorer.undecided) == (value > 0.5)) & sides
+        return losses.sum(), {"accuracy": torch.stack([right.sum(), sides.sum()])}
 
     @torch.inference_mode()
     def validate(self) -> dict[str, float]:
         """Accuracy and AUC of single candidates, and what probability-first makes of all of them together."""
         self.module.eval()
-        of_labels: list[list[Tensor]] = [[], [], []]  # scores, values, and whether it is NON's
-        non = sizes = sentences = 0
+        of_labels: list[list[Tensor]] = [[], [], [], []]  # scores, values, whether it is NON's, whether it has a side
+        non = sizes = sentences = right_ones = judged_ones = helpful = 0
         for part in self.parts(self.dev):
             score, value, counts = self.dev.score(self.scorer, self.translator.source_embedding, part)
             is_non = torch.zeros_like(counts).index_fill(
                 1, torch.tensor([score.shape[1] - 1], device=score.device), True
             )
-            for store, found in zip(of_labels, (score, value > 0.5, is_non)):
+            for store, found in zip(of_labels, (score, value > 0.5, is_non, value != 0.5)):
                 store.append(found[counts])
             instances = gather_instances(self.dev.gatherer, part)
             together = self.scorer(instances, self.translator.source_embedding)
@@ -143,17 +144,23 @@ class ScorerRecipe(ScorerStage):
             sentences += int(several.sum())
             non += int((several & ~chosen.any(1)).sum())
             sizes += int(chosen.sum())
-        score, value, kind = (torch.cat(found) for found in of_labels)
+            helps, known = value[:, :-1] > 0.5, counts[:, :-1]
+            right_ones += int((chosen & helps & known).sum())
+            judged_ones += int((chosen & known).sum())
+            helpful += int((helps & known).sum())
+        score, value, kind, sides = (torch.cat(found) for found in of_labels)
         area = auc(score[~kind], value[~kind])
-        right = ((score > self.scorer.undecided) == value).double().mean()
+        right = ((score > self.scorer.undecided) == value)[sides].double().mean()
         return {
             "score": area,
             "auc": area,
             "auc_non": auc(score[kind], value[kind]),
             "accuracy": float(right),
-            "majority": float(max(value.double().mean(), 1 - value.double().mean())),
+            "majority": float(max(value[sides].double().mean(), 1 - value[sides].double().mean())),
             "non": non / max(1, sentences),
             "size": sizes / max(1, sentences),
+            "precision": right_ones / max(1, judged_ones),
+            "recall": right_ones / max(1, helpful),
         }
 
 
