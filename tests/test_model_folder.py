@@ -335,9 +335,8 @@ def test_a_wrong_shape(saved: Path) -> None:
 
 def test_weights_that_are_no_numbers(saved: Path) -> None:
     name = "encoder.0.feed_forward.inner.bias"
-    for wrong in (float("nan"), float("inf")):
-        rewrite(saved, lambda weights, wrong=wrong: weights[name].fill_(wrong))  # type: ignore[misc]
-        assert message(lambda: load_model(saved)).startswith(f"{saved}: {name} holds weights that are no numbers")
+    rewrite(saved, lambda weights: weights[name][3].fill_(float("nan")))
+    assert message(lambda: load_model(saved)).startswith(f"{saved}: {name} holds weights that are no numbers")
 
 
 def test_a_missing_tensor(saved: Path) -> None:
