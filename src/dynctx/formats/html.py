@@ -22,6 +22,7 @@ INLINE = re.compile(
     "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|s|small|span|strike|strong|sub|sup|"
     "time|tt|u"
 )
+TITLES = re.compile("h[1-6]|title|th|td|caption|button|option|legend|summary|dt")
 CODE = ("code", "kbd", "samp", "var")  # inside a sentence, but not translated
 KEPT_WHOLE = (*CODE, "pre", "textarea", "svg", "math")
 RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}  # hold no tags
@@ -48,15 +49,17 @@ class Markup(NamedTuple):
 def read(text: str, name: str, language: str = "") -> Template:
     """The file is one document."""
     builder = Builder(name, "html", language)
-    line = 1
+    line, title = 1, False
     for block in blocks(text):
         if isinstance(block, str):
             builder.literal(block)
+            tag = TAG.fullmatch(block)
+            title = tag is not None and block[1] != "/" and TITLES.fullmatch(tag[1].lower()) is not None
             line += block.count("\n")
         else:
             raw = "".join(piece.raw for piece in block)
             before = raw[: len(raw) - len(raw.lstrip())].count("\n")
-            builder.write(builder.passage(block, line + before, escape=escape))
+            builder.write(builder.passage(block, line + before, escape=escape, title=title))
             line += raw.count("\n")
     if not text.strip():
         raise DynctxError(f"{at(name)}: holds no text; check that it is the file you mean")

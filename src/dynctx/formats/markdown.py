@@ -75,15 +75,15 @@ def read(text: str, name: str, language: str = "") -> Template:
 
     builder = Builder(name, "md", language)
     writer = Writer(builder, lines)
-    cell = False
+    cell = heading = False
     for token in tokens:
-        if token.type in ("th_open", "td_open"):
-            cell = True
-        elif token.type in ("th_close", "td_close"):
-            cell = False
+        if token.type in ("th_open", "td_open", "th_close", "td_close"):
+            cell = token.nesting == 1
+        elif token.type in ("heading_open", "heading_close"):
+            heading = token.nesting == 1
         elif token.type == "inline" and token.map and token.content:
             content = token.content.replace("|", "\\|") if cell else token.content
-            writer.block(content.split("\n"), token.map[0], references, cell)
+            writer.block(content.split("\n"), token.map[0], references, cell, cell or heading)
     writer.finish()
     return builder.template
 
@@ -95,7 +95,7 @@ class Writer:
         self.builder, self.lines = builder, lines
         self.line = self.column = 0  # what is before is written
 
-    def block(self, content: list[str], first: int, references: set[str], cell: bool) -> None:
+    def block(self, content: list[str], first: int, references: set[str], cell: bool, title: bool) -> None:
         """The lines of a block's text, of which the first is in line `first` of the file."""
         places = []
         for offset, text in enumerate(content):
@@ -110,16 +110,18 @@ class Writer:
         if CONTAINER.match(content[0]):
             content, places = content[1:], places[1:]
         if content:
-            self.passage(content, places, references, cell)
+            self.passage(content, places, references, cell, title)
 
-    def passage(self, content: list[str], places: list[tuple[int, int, int]], references: set[str], cell: bool) -> None:
+    def passage(
+        self, content: list[str], places: list[tuple[int, int, int]], references: set[str], cell: bool, title: bool
+    ) -> None:
         (line, start, _), (last, _, end) = places[0], places[-1]
         self.copy_until(line, start)
         text = "\n".join(content)
         # line ends, with indentation and quote marks; in Chinese each ends a sentence
         breaks = (self.lines[a[0]][a[2] :] + self.lines[b[0]][: b[1]] for a, b in pairwise(places))
         pieces = list(with_breaks(protected(pieces_of(text, references)), breaks, is_chinese(text)))
-        passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape)
+        passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape, title=title)
         if not cell:
             passage.finish = no_new_block("".join(piece.raw for piece in pieces))
         self.builder.write(passage)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
@@ -155,12 +155,13 @@ class Writer:
 
     def passage(self, source: Field, flags: set[str], needed: bool) -> Passage:
         formatted = any(flag.endswith("-format") and not flag.startswith("no-") for flag in flags)
-        return self.builder.passage(pieces_of(source.text, formatted), source.first + 1, needed=needed)
+        return self.builder.passage(pieces_of(source.text, formatted), source.first + 1, needed=needed, title=True)
 
     def write(self, passage: Passage, source: Field, form: Field) -> None:
         ending = self.lines[form.end - 1]
         ending = ending[len(ending.rstrip("\r\n")) :]
-        self.builder.write(Passage(passage.parts, quoted(form.prefix, source, self.wrap, self.end, ending)))
+        finish = quoted(form.prefix, source, self.wrap, self.end, ending)
+        self.builder.write(replace(passage, finish=finish))
         self.line = form.end
 
 

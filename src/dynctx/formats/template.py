@@ -6,6 +6,7 @@ its translations. What is not a passage is never touched, so layout, comments an
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,9 @@ from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
 from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import spans_between, split
+
+ENDED = re.compile(r"""[.。!！?？…:：;；]["'”’」』)）\]】]*$""")
+FULL_STOP = re.compile(r"(?<!\S)([^\s.。]+)[.。]$")  # not that of "U.S." or "..."
 
 
 def as_it_is(text: str) -> str:
@@ -43,6 +47,7 @@ class Passage:
 
     parts: list[str | Between | Sentence]
     finish: Callable[[str], str] = as_it_is  # what the format does with the whole of it, quoting for instance
+    title: bool = False  # a heading, a cell, a label: has no full stop unless the source has one
 
     @property
     def sentences(self) -> list[Sentence]:
@@ -139,6 +144,11 @@ class Template:
             for group, document in zip(self.groups, documents)
             for sentence, translation in zip(group.sentences, document.sentences)
         }
+        for passage in self.parts:
+            if isinstance(passage, Passage) and passage.title:
+                for last in passage.sentences[-1:]:
+                    if not ENDED.search(last.text):
+                        translations[last] = FULL_STOP.sub(r"\1", translations[last])
         return "".join(part if isinstance(part, str) else part.filled(translations, warn) for part in self.parts)
 
 
@@ -167,14 +177,17 @@ class Builder:
         whole: bool = False,
         needed: bool = True,
         every: bool = False,
+        title: bool = False,
     ) -> Passage:
         """Sentences of pieces, added to the document; where the passage is written is the caller's to say.
 
         whole: one sentence, split by nothing but marks that say so. needed: False where a translation is there
-        already. every: also what has no letter in it, "..." and "42" and code, which is left alone otherwise.
+        already. every: also what has no letter in it, "..." and "42" and code, which is left alone otherwise. title: as
+        that of a heading, its translation gets no full stop that the source does not have.
         """
         where = at(self.template.name, line)
-        passage = Passage(assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every))
+        parts = assemble(pieces, self.language, escape, where, whole=whole, needed=needed, every=every)
+        passage = Passage(parts, title=title)
         for sentence in passage.sentences:
             sentence.place = {**self.place, "line": line}
         if passage.sentences:

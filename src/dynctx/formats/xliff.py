@@ -127,7 +127,7 @@ class Writer:
 
     def passage(self, element: Element, needed: bool) -> Passage:
         pieces = xml.pieces_of(self.file.content(element), self.tags)
-        return self.builder.passage(pieces, element.line, escape=xml.escape, needed=needed)
+        return self.builder.passage(pieces, element.line, escape=xml.escape, needed=needed, title=True)
 
     def replace(self, element: Element, passage: Passage) -> None:
         """A new content for an element."""
