@@ -1,0 +1,67 @@
+"""examples/two_conversations.py: two documents laid into each other, and which lines are whose."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dynctx.documents import Document, read_parallel, write_documents
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "two_conversations.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("two_conversations", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_own_lines_by_hand(script: ModuleType) -> None:
+    # A B A A B: the first of each has none; the third line has the first, two back, and so on
+    assert script.own_lines([0, 1, 0, 0, 1]) == [[], [], [2], [1, 3], [3]]
+    assert script.own_lines([0, 1, 0, 0, 1], scope=2) == [[], [], [2], [1], []]
+
+
+def test_values_by_hand(script: ModuleType) -> None:
+    found = script.values([0, 1, 0, 0], scope=2)
+    assert found == [{"none": 0}, {"none": 0, "1": -1}, {"none": 0, "1": -1, "2": 1}, {"none": 0, "1": 1, "2": -1}]
+
+
+def test_every_order_is_as_likely(script: ModuleType) -> None:
+    rng, counts = random.Random(1), dict[str, int]()
+    for _ in range(6000):
+        drawn = "".join(map(str, script.turns((2, 2), rng)))
+        counts[drawn] = counts.get(drawn, 0) + 1
+    assert len(counts) == 6 and all(abs(count - 1000) < 120 for count in counts.values())
+
+
+def test_files(tmp_path: Path) -> None:
+    """Both sides are mixed alike, each document keeps its order, and the first half is paired with the second."""
+    for side in ("zh", "en"):
+        documents = [Document(str(d), tuple(f"{side} {d} {s}" for s in range(5 + d))) for d in range(5)]
+        write_documents(documents, tmp_path / f"a.{side}")
+    command = [sys.executable, SCRIPT, tmp_path / "a.zh", tmp_path / "a.en", "-o", tmp_path / "out" / "mixed"]
+    ended = subprocess.run([*command, "--documents", "4"], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("26 lines in 2 documents; ")
+    pairs = list(read_parallel(tmp_path / "out" / "mixed.source", tmp_path / "out" / "mixed.target"))
+    own = [json.loads(line)["selected"] for line in (tmp_path / "out" / "mixed.own.jsonl").read_text().splitlines()]
+    assert [{line.split()[1] for line in source.sentences} for source, _ in pairs] == [{"0", "2"}, {"1", "3"}]
+    numbers = iter(own)
+    for source, target in pairs:
+        lines = [line.split()[1:] for line in source.sentences]
+        assert [line.split()[1:] for line in target.sentences] == lines
+        for document in {d for d, _ in lines}:
+            assert [int(s) for d, s in lines if d == document] == list(range(5 + int(document)))
+        for place, (document, _) in enumerate(lines):
+            distances = [k for k in range(1, min(6, place) + 1) if lines[place - k][0] == document]
+            assert next(numbers) == distances
