@@ -110,6 +110,7 @@ class ScorerConfig:
     """The context scorer: L1 layers over each pair of sentences, L2 over the candidates of one sentence."""
 
     enabled: bool = False
+    reader: Literal["pairs", "bags"] = "pairs"
     pair_layers: int = 2
     set_layers: int = 2
     dropout: float = 0.1

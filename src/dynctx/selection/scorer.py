@@ -2,7 +2,8 @@
 
 L1 encoder layers read each pair of source and candidate; the states at <DCS> of one source sentence's candidates go
 through L2 more layers, so that candidates can be weighed against each other; two linear maps and a sigmoid make the
-score (eq. 2), a softmax over a sentence's candidates the probability of selection (eq. 3).
+score (eq. 2), a softmax over a sentence's candidates the probability of selection (eq. 3). In place of L1 there may be
+another reader (`dynctx.selection.bags`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dynctx.config import ScorerConfig
 from dynctx.devices import many_shapes
 from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
 from dynctx.linear import Linear
+from dynctx.selection.bags import Bags
 from dynctx.selection.instances import Instances, gather_instances
 
 
@@ -32,7 +34,9 @@ class Scorer(nn.Module):
         self.undecided = 0.5 if config.squash else 0.0  # the score of a label that could be 1 or 0
         self.dropout = nn.Dropout(config.dropout)
         sizes = LayerSizes(width, feed_forward, heads, "post", config.dropout)
-        self.pair_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.pair_layers))
+        pairs = config.reader == "pairs"
+        self.pair_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.pair_layers if pairs else 0))
+        self.bags = None if pairs else Bags(width, config.dropout)
         self.set_layers = nn.ModuleList(EncoderLayer(sizes) for _ in range(config.set_layers))
         self.hidden = Linear(width, width // 2)
         self.score = Linear(width // 2, 1)
@@ -45,15 +49,7 @@ class Scorer(nn.Module):
 
         `independent` keeps each candidate to itself in the upper layers, as while learning from pseudo labels.
         """
-        packed = instances.packed
-        x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1]))
-        mask = same_sentence(packed.sentence, packed.sentence)
-        *lower, last = cast(list[EncoderLayer], list(self.pair_layers))
-        for layer in lower:
-            x = layer(x, mask)
-        # of the last layer only the states at <DCS> are needed: a small part of its work
-        heads = last.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # [R, Q, d]
-        heads = heads.flatten(0, 1)[instances.head]  # [n, scope + 1, d]
+        heads = self.read_pairs(instances, embedding) if self.bags is None else self.bags(instances, embedding)
         if self.config.distance_positions:
             heads = heads + self.distances.to(heads.dtype)
         seen = instances.present[:, None, None, :]
@@ -64,6 +60,18 @@ class Scorer(nn.Module):
         with torch.autocast(heads.device.type, enabled=False):  # in bfloat16 scores near each other would be the same
             scores = self.score(self.hidden(heads.to(self.score.weight.dtype))).squeeze(-1).float()
         return torch.sigmoid(scores) if self.config.squash else scores  # eq. 2
+
+    def read_pairs(self, instances: Instances, embedding: Embedding) -> Tensor:
+        """The states at <DCS> [n, scope + 1, d], each pair by itself."""
+        packed = instances.packed
+        x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1]))
+        mask = same_sentence(packed.sentence, packed.sentence)
+        *lower, last = cast(list[EncoderLayer], list(self.pair_layers))
+        for layer in lower:
+            x = layer(x, mask)
+        # of the last layer only the states at <DCS> are needed: a small part of its work
+        heads = last.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # [R, Q, d]
+        return heads.flatten(0, 1)[instances.head]
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
         """P_select [n, scope + 1] over the candidates that exist, NON included (eq. 3)."""

@@ -182,8 +182,12 @@ def start_from(
             raise DynctxError(
                 f"{folder}: that model has model.{name} {there}, the config {here}; they must be the same"
             )
-    left = scorer is None and earlier.scorer is not None
-    if left:  # what was learned about selection is of no use to a model that does not select
+    left = ""
+    if earlier.scorer is not None and scorer is None:  # of no use to a model that does not select
+        left = "scorer.enabled is false"
+    elif earlier.scorer is not None and scorer is not None and earlier.scorer.config.reader != scorer.config.reader:
+        left = f"scorer.reader is {scorer.config.reader}"
+    if left:
         earlier.scorer = None
     own, old = named(join(translator, scorer)), named(earlier.network)
     for name, parameter in old.items():
@@ -196,7 +200,7 @@ def start_from(
     return [
         f"copied from {folder}: {len(old)} tensors" + (f", and into {', '.join(inherited)}" if inherited else ""),
         f"new, starting at random: {', '.join(new) or 'nothing'}",
-        *(["left behind: its context scorer (scorer.enabled is false)"] if left else []),
+        *([f"left behind: its context scorer ({left})"] if left else []),
     ]
 
 
