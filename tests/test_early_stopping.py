@@ -139,7 +139,7 @@ def test_a_better_average_becomes_the_model(tmp_path: Path, capsys: pytest.Captu
     assert record["average"]["used"] and record["average"]["snapshots"] == 3
     assert record["scores"]["score"] == pytest.approx(0.0, abs=1e-2)
     assert recipe.weight == pytest.approx(5.0, abs=1e-2)  # training itself does not go on from the average
-    assert "average of 3 snapshots: loss 1.500 (best single -5.00): now the model\n" in capsys.readouterr().out
+    assert "average of 3 snapshots: loss 1.500 (best single -5.0000): now the model\n" in capsys.readouterr().out
 
 
 def test_an_average_that_is_no_better_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +147,7 @@ def test_an_average_that_is_no_better_is_not_used(tmp_path: Path, capsys: pytest
     assert recipe.validated == [1, 2, 3, 4, 5, 5]  # the last is the average's: as good as the best, not better
     assert [update for update, _ in recipe.saved] == [1, 2, 3, 4, 5]
     assert not record["average"]["used"]
-    assert "(best single 5.00): not better, not used\n" in capsys.readouterr().out
+    assert "(best single 5.0000): not better, not used\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("average", [0, 1])

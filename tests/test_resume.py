@@ -256,8 +256,8 @@ def test_other_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DynctxError) as error:
         train_here(config, output, "training.updates=4", "training.average=0")
     assert str(error.value) == (
-        f"{output}: this run was begun with other text than {tmp_path / 'data'} now holds (train). "
-        "Prepare the earlier files again, or give the new run another training.output"
+        f"{output}: this run was begun with other text than there is now (train; see {tmp_path / 'data'}). "
+        "Make the earlier anew, or give the new run another training.output"
     )
     assert contents(output) == before
     target.write_text(same)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
-from dynctx.selection.pseudo_labels import labels_fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +30,8 @@ def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
     recipe, folder = recipe_of(config, fabric.device), Path(config.data.folder)
     text = {split: TokenStore.open(folder / split).fingerprint for split in ("train", "dev")}
     if config.training.stage == "scorer":
+        from dynctx.selection.pseudo_labels import labels_fingerprint
+
         text |= {f"labels of {split}": labels_fingerprint(config.labels.folder, split) for split in ("train", "dev")}
     return train(config, recipe, fabric, deadline, text)
 
