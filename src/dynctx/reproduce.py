@@ -23,6 +23,7 @@ from dynctx.config import Config, apply_overrides, load_config
 from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation import bleu
+from dynctx.evaluation.compare import score_documents
 from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
 from dynctx.model_folder import check_selector, find_model, load_model, read_about, read_config
@@ -381,17 +382,6 @@ class Reproduction:
 def is_scored(record: dict[str, Any], row: TableRow) -> bool:
     """Scored, and compared with just those rows that the table says now."""
     return "scores" in record and [found["row"] for found in record["against"]] == compared(row)
-
-
-def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:
-    """BLEU, tokenised BLEU as the paper computes it, document BLEU and chrF."""
-    lines = [[sentence for document in side for sentence in document.sentences] for side in (found, references)]
-    return [
-        bleu.corpus_bleu(lines[0], [lines[1]], language=language),
-        bleu.tokenised_bleu(lines[0], [lines[1]], language=language),
-        bleu.document_bleu([d.sentences for d in found], [[d.sentences for d in references]], language=language),
-        bleu.corpus_chrf(lines[0], [lines[1]]),
-    ]
 
 
 def reproduce(

@@ -187,3 +187,14 @@ def parse_system(text: str) -> tuple[str, Path, str | None]:
     if not path.exists():
         raise DynctxError(f"{path}: no such file of translations or model folder")
     return name or rest, path, selector
+
+
+def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:
+    """BLEU, tokenised BLEU as the paper computes it, document BLEU and chrF."""
+    lines = [[sentence for document in side for sentence in document.sentences] for side in (found, references)]
+    return [
+        bleu.corpus_bleu(lines[0], [lines[1]], language=language),
+        bleu.tokenised_bleu(lines[0], [lines[1]], language=language),
+        bleu.document_bleu([d.sentences for d in found], [[d.sentences for d in references]], language=language),
+        bleu.corpus_chrf(lines[0], [lines[1]]),
+    ]
