@@ -65,3 +65,32 @@ def test_files(tmp_path: Path) -> None:
         for place, (document, _) in enumerate(lines):
             distances = [k for k in range(1, min(6, place) + 1) if lines[place - k][0] == document]
             assert next(numbers) == distances
+
+
+def test_quoting_another_corpus(tmp_path: Path) -> None:
+    """Every document keeps its lines and its order, with the next lines of the other corpus among them: so many that
+    they have their share. What runs out is told of, and nothing is written."""
+    for side in ("zh", "en"):
+        documents = [Document(str(d), tuple(f"{side} {d} {s}" for s in range(6))) for d in range(3)]
+        write_documents(documents, tmp_path / f"a.{side}")
+        talks = [Document(str(d), tuple(f"{side} talk {s}" for s in range(4 * d, 4 * d + 4))) for d in range(2)]
+        write_documents(talks, tmp_path / f"b.{side}")
+    command = [sys.executable, SCRIPT, tmp_path / "a.zh", tmp_path / "a.en", "-o", tmp_path / "out" / "quoting"]
+    command += ["--quoting", tmp_path / "b.zh", tmp_path / "b.en"]
+    ended = subprocess.run([*command, "--documents", "2"], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("16 lines in 2 documents; ")  # 6 and 2 quoted, twice
+    pairs = list(read_parallel(tmp_path / "out" / "quoting.source", tmp_path / "out" / "quoting.target"))
+    whose = [text.splitlines() for text in (tmp_path / "out" / "quoting.whose").read_text().split("\n\n")]
+    for number, (source, target) in enumerate(pairs):
+        lines = [line.split()[1:] for line in source.sentences]
+        assert [line.split()[1:] for line in target.sentences] == lines
+        assert [int(s) for d, s in lines if d == "talk"] == [2 * number, 2 * number + 1]
+        assert [int(s) for d, s in lines if d != "talk"] == list(range(6))
+        assert whose[number] == ["1" if d == "talk" else "0" for d, _ in lines]
+    # three documents with half of the stream quoted want 18 lines, and there are 8
+    command[5] = tmp_path / "other" / "quoting"
+    failed = subprocess.run([*command, "--share", "0.5"], capture_output=True, text=True)
+    assert failed.returncode == 1 and not (tmp_path / "other").exists()
+    assert failed.stderr == (
+        "two_conversations: the other corpus has too few lines: they are used up after 1 documents\n"
+    )
