@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,13 @@ def test_sets_of_candidates_by_hand(tmp_path: Path) -> None:
     lines = [{"none": 0.125}, {"none": 0.25, "1": 0.5}, full, {}, {}]
     found = read_values(written(tmp_path, *lines), "reward", SCOPE, STORE)
     expected = [[0.125] * 4, [0.25, 0.5, 0.25, 0.5], [0.25, 0.5, 0.75, 1], [NAN] * 4, [NAN] * 4]
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+
+def test_some_of_the_sets_will_do_to_learn_from(tmp_path: Path) -> None:
+    lines = [{"none": 0.125}, {"none": 0.25}, {"none": 0.25, "2 1": 1}, {"none": 0.5, "1": 0.75, "2": 1}, {}]
+    found = read_values(written(tmp_path, *lines), "reward", SCOPE, STORE, gaps=True)
+    expected = [[0.125] * 4, [0.25, NAN, 0.25, NAN], [0.25, NAN, NAN, 1], [0.5, 0.75, 1, NAN], [NAN] * 4]
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
 
 
@@ -123,6 +131,28 @@ def test_distances_without_any_value_are_told_of(
     assert "no value" not in capsys.readouterr().out
 
 
+def test_distances_in_none_of_the_sets_are_told_of(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = changed(tiny_config, tmp_path, *SMALL)
+    files = [f"labels.{split}={tmp_path / f'{split}.jsonl'}" for split in ("train", "dev")]
+    settings = [*SMALL, *files, "labels.kind=reward"]
+    sets = [{}, {"1": 1}, {"1": 1, "2": 1, "1 2": 1}]
+    for split in ("train", "dev"):
+        store = TokenStore.open(Path(config.data.folder) / split)
+        have = np.minimum(np.arange(len(store)) - store.document_starts, SCOPE)
+        if split == "train":  # nothing says what the sentence two back is worth
+            have = np.minimum(have, 1)
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps({"none": 0} | sets[n]) + "\n" for n in have))
+    label_corpus(changed(tiny_config, tmp_path, *settings, f"labels.folder={tmp_path / 'labels'}"))
+    told = capsys.readouterr().out
+    assert "train: no value for distance 2: nothing is learned" in told and "dev: no value" not in told
+    assert "of the subsets: the oracle knows these alone" in told
+    (tmp_path / "dev.jsonl").write_text((tmp_path / "dev.jsonl").read_text().replace(', "1 2": 1', "", 1))
+    with pytest.raises(DynctxError, match="3 sets of 2 candidates, of which there are 4: to be judged by, all are"):
+        label_corpus(changed(tiny_config, tmp_path, *settings, f"labels.folder={tmp_path / 'gaps'}"))
+
+
 def test_sets_of_a_scope_that_is_too_large(tiny_config: Path, tmp_path: Path) -> None:
     (tmp_path / "values.jsonl").write_text("{}\n")
     files = [f"labels.{split}={tmp_path / 'values.jsonl'}" for split in ("train", "dev")]
@@ -142,16 +172,18 @@ def test_both_files_and_no_model(tiny_config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "labels").exists()
 
 
-@pytest.mark.parametrize("between", [False, True])
-@pytest.mark.parametrize("kind", ["likelihood", "reward"])
+@pytest.mark.parametrize("kind, between, gaps", [
+    ("likelihood", False, False), ("likelihood", True, False), ("reward", False, False), ("reward", False, True),
+])  # fmt: skip
 def test_a_selector_learns_what_helps_another_translator(
-    kind: str, between: bool, tiny_config: Path, tmp_path: Path
+    kind: str, between: bool, gaps: bool, tiny_config: Path, tmp_path: Path
 ) -> None:
     """To this one the sentence before is a nuisance, and the one before that a help.
 
     Labels put NON and the nuisance at 0 alike where there is a help, unless NON is to lie between; rewards of whole
-    sets tell them apart.
+    sets tell them apart, and so do those of some of the sets, of each sentence other ones.
     """
+    rng = random.Random(1)
     train_here(tiny_config, tmp_path / "reader", *SMALL, "training.updates=5", "training.validate_every=5")
     data = Path(load_model(tmp_path / "reader").config.data.folder)
     for split in ("train", "dev"):
@@ -160,6 +192,8 @@ def test_a_selector_learns_what_helps_another_translator(
             for sentence in range(len(store)):
                 have = min(SCOPE, int(sentence - store.document_starts[sentence]))
                 sets = [(), (1,), (2,), (1, 2)][: 2**have] if kind == "reward" else [(), (1,), (2,)][: have + 1]
+                if gaps and split == "train":
+                    sets = [(), *rng.sample(sets[1:], min(1, len(sets) - 1))]
                 worth = {" ".join(map(str, s)) or "none": 0.5 + 0.1 * ((2 in s) - (1 in s)) for s in sets}
                 file.write(json.dumps(worth) + "\n")
     settings = [

@@ -17,10 +17,10 @@ from dynctx.commands import label_corpus
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model, load_weights
-from dynctx.selection.reward_tables import describe, reward_values, statistics, subset_bits
+from dynctx.selection.reward_tables import describe, reward_values, some_subsets, statistics, subset_bits
 from dynctx.selection.scoring import score
 from dynctx.training.reinforce import ReinforceRecipe
-from dynctx.training.rewarded import RewardedRecipe
+from dynctx.training.rewarded import RewardedRecipe, expected
 from dynctx.training.scorer import ScorerRecipe
 
 pytest_plugins = ("tiny_fixtures",)
@@ -83,6 +83,64 @@ def test_the_table_is_what_the_translator_says(tiny_config: Path, stages: Path) 
     np.testing.assert_allclose(whole[[0, 1, 4]], found, rtol=1e-4)
 
 
+def test_some_subsets_by_hand() -> None:
+    """Sentence 0 has no candidate, 1 has one, 2 and 3 have three: none, all, and others drawn."""
+    sentences, exists = np.array([0, 1, 2, 3]), np.array([0b000, 0b001, 0b111, 0b111])
+    found = some_subsets(sentences, exists, scope=3, count=4)
+    assert found[0].tolist() == [True] + [False] * 7
+    assert found[1].tolist() == [True, True] + [False] * 6
+    assert found[2:, 0].all() and found[2:, 7].all() and found[2:].sum(axis=1).tolist() == [4, 4]
+    # whatever it is drawn together with, a sentence has the same subsets; more of them include these
+    assert (some_subsets(sentences[3:], exists[3:], 3, 4)[0] == found[3]).all()
+    assert (found <= some_subsets(sentences, exists, 3, 6)).all()
+    assert some_subsets(sentences, exists, 3, 100).sum(axis=1).tolist() == [1, 2, 8, 8]
+    many = some_subsets(np.arange(4000), np.full(4000, 0b111), 3, 4)[:, 1:7].mean(axis=0)
+    assert np.abs(many - 1 / 3).max() < 0.04  # each of the others as often as any other
+
+
+def test_a_table_with_gaps_is_the_same_where_it_has_none(stages: Path) -> None:
+    model = load_model(stages / "translator")
+    gatherer = Gatherer(TokenStore.open(Path(model.config.data.folder) / "train"), SCOPE)
+    sentences = np.arange(8)
+    whole, some = reward_values(model, gatherer, sentences, 0), reward_values(model, gatherer, sentences, 0, count=3)
+    known = ~np.isnan(some)
+    assert known[:2].all() and known[2:4].sum(axis=1).tolist() == [3, 3]  # of four subsets; 0 and 1 have one and two
+    np.testing.assert_allclose(some[known], whole[known], rtol=1e-5)
+
+
+def test_labelling_some_subsets(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    settings = rewarded(stages, f"labels.folder={tmp_path / 'some'}", "labels.subsets=3", "scorer.enabled=true")
+    label_corpus(changed(tiny_config, tmp_path, *settings))
+    train, dev = (np.load(tmp_path / "some" / f"{split}.npy") for split in ("train", "dev"))
+    assert np.isnan(train).any() and not np.isnan(train[:, [0, 3]]).any() and not np.isnan(dev).any()
+    recipe = RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+    loss, logs = recipe.loss(next(recipe.updates(0, 0))[2][0])
+    loss.backward()
+    assert all(math.isfinite(float(x)) for x in (loss.detach(), *logs["worth"]))
+    assert all(torch.isfinite(p.grad).all() for p in recipe.scorer.parameters() if p.grad is not None)
+    with pytest.raises(DynctxError, match="subsets was 3, is 0"):
+        label_corpus(changed(tiny_config, tmp_path, *rewarded(stages, f"labels.folder={tmp_path / 'some'}")))
+    dev[5, 1] = np.nan
+    np.save(tmp_path / "some" / "dev.npy", dev)
+    with pytest.raises(DynctxError, match="of dev the value of every set is needed"):
+        RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+
+
+def test_expectation_by_hand() -> None:
+    """Over all: 0.1 * 1 + 0.2 * 2 + 0.3 * 3 + 0.4 * 6 = 3.8, and the mean is 3. Without the third: (0.1 * 1 + 0.2 * 2 +
+    0.4 * 6) / 0.7 = 29/7, and the mean is 3."""
+    probability = torch.tensor([[0.1, 0.2, 0.3, 0.4]] * 2, dtype=torch.float64, requires_grad=True)
+    worth = torch.tensor([[1.0, 2.0, 3.0, 6.0], [1.0, 2.0, math.nan, 6.0]], dtype=torch.float64)
+    found = expected(probability, worth)
+    assert found.tolist() == pytest.approx([0.8, 29 / 7 - 3])
+    found.sum().backward()
+    # d/dp_i of sum p w / sum p = (w_i - expectation) / sum p
+    assert probability.grad is not None
+    assert probability.grad[1].tolist() == pytest.approx(
+        [(1 - 29 / 7) / 0.7, (2 - 29 / 7) / 0.7, 0, (6 - 29 / 7) / 0.7]
+    )
+
+
 def test_what_is_told_of_a_table() -> None:
     table = np.array([[0.5, 0.4, 0.6, 0.3], [0.5, 0.2, 0.1, 0.5], [np.nan] * 4], np.float32)
     found = statistics(table)
@@ -97,6 +155,11 @@ def test_what_is_told_of_a_table() -> None:
         "  none is best for 50.0%",
     ]
     assert statistics(table[2:])["sentences"] == 0
+    gaps = np.array([[0.5, 0.4, np.nan, 0.3], [0.5, np.nan, 0.7, 0.5]], np.float32)
+    found = statistics(gaps)
+    assert found["previous"] == pytest.approx([0.5, 0.4, 0.4]) and found["oracle"] == pytest.approx(0.6)
+    assert found["empty_is_best"] == 1
+    assert describe("train", found).splitlines()[-2] == "  of 75.0% of the subsets: the oracle knows these alone"
     below = statistics(table - 10)  # another translator's values may be logarithms
     assert below["oracle"] == pytest.approx(0.55 - 10) and below["empty_is_best"] == 1
 

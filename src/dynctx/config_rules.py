@@ -48,6 +48,7 @@ AT_LEAST: dict[str, float] = {
             "scorer.set_layers",
             "labels.margin",
             "labels.sentences",
+            "labels.subsets",
             "reinforce.price",
             "reinforce.entropy_bonus",
             "training.updates",
@@ -174,6 +175,10 @@ def selection_rules(config: Config) -> list[tuple[bool, str]]:
             training.stage != "reinforce" or model.scope <= LARGEST_SCOPES[reinforce.estimator],
             f"reinforce.estimator: {reinforce.estimator} needs a model.scope of at most "
             f"{LARGEST_SCOPES[reinforce.estimator]}",
+        ),
+        (
+            not config.labels.subsets or (config.labels.kind == "reward" and config.labels.subsets >= 3),
+            f"labels.subsets: {config.labels.subsets}: expected 0 (all), or 3 or more with labels.kind: reward",
         ),
         (not scorer.enabled or model.kind != "sentence", "scorer.enabled: a sentence model has no use for context"),
     ]

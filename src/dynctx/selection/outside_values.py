@@ -3,10 +3,11 @@
 One JSON object a line, for each sentence of the split in order, the higher the better:
 
     {"none": -14.2, "1": -12.9, "2": -15.0}                      kinds likelihood and bleu: each candidate by itself
-    {"none": 0.31, "1": 0.34, "2": 0.31, "1 2": 0.36}            kind reward: every set of the candidates there are
+    {"none": 0.31, "1": 0.34, "2": 0.31, "1 2": 0.36}            kind reward: sets of the candidates there are
     {}                                                           nothing was asked about this sentence
 
-Keys are distances: 1 is the sentence just before.
+Keys are distances: 1 is the sentence just before. Of a sentence to learn from, some of the sets will do; of one to be
+judged by, all are needed, since any of them may be selected.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def adopt(config: Config, say: Say) -> None:
         raise DynctxError("labels.model and labels.train: either a model judges or a file says what another one found")
     stores = {split: TokenStore.open(Path(config.data.folder) / split) for split in files}
     scope, kind = config.model.scope, KINDS[labels.kind]
-    values = {split: read_values(path, labels.kind, scope, stores[split]) for split, path in files.items()}
+    values = {
+        split: read_values(path, labels.kind, scope, stores[split], gaps=split == "train")
+        for split, path in files.items()
+    }
     about: dict[str, Any] = {
         "kind": labels.kind,
         "model": "",
@@ -58,26 +62,33 @@ def adopt(config: Config, say: Say) -> None:
 
 def warn_of_gaps(split: str, values: Floats, store: TokenStore, scope: int, say: Say) -> None:
     """A distance that no line has a value for is one that the scorer learns nothing about, and might select."""
-    if values.shape[1] != scope + 1:  # of sets all are there
-        return
-    farthest = int((np.arange(len(store)) - store.document_starts).max(initial=0))
-    if unsaid := [d for d in range(1, min(scope, farthest) + 1) if np.isnan(values[:, d - 1]).all()]:
+    before, columns = np.arange(len(store)) - store.document_starts, np.arange(values.shape[1])
+    sets = values.shape[1] != scope + 1
+    unsaid = []
+    for d in range(1, min(scope, int(before.max(initial=0))) + 1):
+        has_it = columns >> (d - 1) & 1 == 1 if sets else columns == d - 1
+        if np.isnan(values[before >= d][:, has_it]).all():
+            unsaid.append(d)
+    if unsaid:
         say(
             f"{split}: no value for distance {', '.join(map(str, unsaid))}: nothing is learned about such candidates, "
             "and they may be selected all the same; a smaller model.scope leaves the farthest out"
         )
 
 
-def read_values(path: str, kind: str, scope: int, store: TokenStore) -> Floats:
-    """[sentences, columns] as `dynctx label` would write them; nan where nothing is said."""
+def read_values(path: str, kind: str, scope: int, store: TokenStore, gaps: bool = False) -> Floats:
+    """[sentences, columns] as `dynctx label` would write them; nan where nothing is said. gaps: of kind reward, a line
+    may have some of the sets only."""
     candidates = np.minimum(np.arange(len(store)) - store.document_starts, scope)  # [sentences]
     values = np.full((len(store), KINDS[kind].columns(scope)), np.nan, np.float32)
     count = 0
     for count, line in enumerate(read_lines(path), 1):
         if count <= len(store):
             record = _parse(line, at(path, count), int(candidates[count - 1]))
-            fill = _subsets if kind == "reward" else _singles
-            fill(values[count - 1], record, int(candidates[count - 1]), at(path, count))
+            if kind == "reward":
+                _subsets(values[count - 1], record, int(candidates[count - 1]), gaps, at(path, count))
+            else:
+                _singles(values[count - 1], record, at(path, count))
     if count != len(store):
         raise DynctxError(f"{at(path)}: {count:,} lines for {len(store):,} sentences; one for each is needed, in order")
     return values
@@ -113,18 +124,21 @@ def _distances(key: str) -> frozenset[int]:
     return frozenset(int(word) for word in key.split())
 
 
-def _singles(row: Floats, record: dict[frozenset[int], float], candidates: int, where: str) -> None:
+def _singles(row: Floats, record: dict[frozenset[int], float], where: str) -> None:
     for distances, value in record.items():
         if len(distances) > 1:
             raise DynctxError(f"{where}: {sorted(distances)} together; only labels.kind reward knows sets")
         row[min(distances) - 1 if distances else -1] = value
 
 
-def _subsets(row: Floats, record: dict[frozenset[int], float], candidates: int, where: str) -> None:
+def _subsets(row: Floats, record: dict[frozenset[int], float], candidates: int, gaps: bool, where: str) -> None:
     if not record:
         return
-    if len(record) != 2**candidates:
-        raise DynctxError(f"{where}: {len(record)} sets of {candidates} candidates, of which there are {2**candidates}")
+    if not gaps and len(record) != 2**candidates:
+        raise DynctxError(
+            f"{where}: {len(record)} sets of {candidates} candidates, of which there are {2**candidates}: to be judged "
+            "by, all are needed (or {}, for a sentence that is left out)"
+        )
     for distances, value in record.items():
         row[sum(1 << (distance - 1) for distance in distances)] = value
     # a set with a candidate that does not exist is worth what it is worth without

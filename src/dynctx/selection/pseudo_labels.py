@@ -20,6 +20,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def label(
         "scope": model.translator.scope,
         "data": config.data.folder,
         "sentences": config.labels.sentences,
+        "subsets": config.labels.subsets,
         "reserve": config.training.reserve,
     }
     stores = {split: TokenStore.open(data / split) for split in ("train", "dev")}
@@ -130,6 +132,9 @@ def label(
             say(f"{split}: judged already, in {folder}")
             continue
         gatherer = Gatherer(store, scope, model.device)
+        judge = partial(kind.judge, model, gatherer, batch_tokens=config.labels.batch_tokens)
+        if config.labels.subsets and split == "train":  # validation must know of every subset
+            judge = partial(judge, count=config.labels.subsets)
         wanted = judged_sentences(store, config) if split == "train" else np.flatnonzero(store.usable)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
         for number, sentences in enumerate(parts):
@@ -138,7 +143,7 @@ def label(
                 continue
             if deadline is not None and time.monotonic() > deadline:
                 return False
-            write(place, kind.judge(model, gatherer, sentences, config.labels.batch_tokens))
+            write(place, judge(sentences))
             say(f"{split}: part {number + 1} of {len(parts)}")
         barrier()
         if rank == 0:
@@ -172,7 +177,7 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     if known.exists():
         earlier = read_about(folder)
         check_text(folder, about["text"])
-        earlier.setdefault("reserve", 0.0)  # labels of before these were written down
+        earlier = {"reserve": 0.0, "subsets": 0} | earlier  # labels of before these were written down
         for key in ("weights", "text"):
             if key not in earlier:
                 about.pop(key, None)  # nobody knows any more, or ever did
@@ -281,7 +286,7 @@ def describe(split: str, card: dict[str, Any]) -> str:
 class Kind:
     """A way to judge: what there is for each sentence, and what is told of it."""
 
-    judge: Callable[[Model, Gatherer, Ints, int], Floats]
+    judge: Callable[..., Floats]  # model, gatherer, sentences, batch_tokens; of rewards also the count of subsets
     columns: Callable[[int], int]  # of a scope
     statistics: Callable[[Floats, float], dict[str, Any]]
     describe: Callable[[str, dict[str, Any]], str]

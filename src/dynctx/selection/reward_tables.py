@@ -5,7 +5,8 @@ all that a scorer needs to learn which selection earns most: the expectation ove
 update asks no translator anything. `dynctx label` with `labels.kind: reward` makes it.
 
 Columns: subsets by their bits, distance 1 first (as in `selection.policy`). A subset with a candidate that does not
-exist is worth what it is worth without.
+exist is worth what it is worth without. To learn from, a table may have gaps: the rewards of some subsets of many
+sentences teach more than those of all subsets of a few.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dynctx.batches import Gatherer
@@ -22,8 +24,9 @@ from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
 from dynctx.selection.policy import subsets
 from dynctx.selection.scoring import score
+from dynctx.selection.strategies import uniform
 
-Table = NDArray[np.float32]  # [sentences, 2 ** scope], nan where a sentence was not asked about
+Table = NDArray[np.float32]  # [sentences, 2 ** scope], nan where nothing was asked about a sentence or a subset
 
 
 def subset_bits(scope: int) -> NDArray[np.bool_]:
@@ -39,32 +42,53 @@ def candidates_of(gatherer: Gatherer, sentences: Ints) -> Ints:
     return np.minimum(sentences - gatherer.firsts[sentences], gatherer.scope)
 
 
-def reward_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Table:
-    """[n, 2 ** scope] the reward (eq. 5) of each subset."""
+def reward_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int, count: int = 0) -> Table:
+    """[n, 2 ** scope] the reward (eq. 5) of each subset, or of so many of each sentence."""
     scope = gatherer.scope
     every = subset_bits(scope)
     exists = (1 << candidates_of(gatherer, sentences)) - 1  # [n] bits
     number = exists[:, None] & np.arange(2**scope)  # [n, 2 ** scope] what a subset comes to
-    row, column = np.nonzero(number == np.arange(2**scope))
+    asked = some_subsets(sentences, exists, scope, count) if count else number == np.arange(2**scope)
+    row, column = np.nonzero(asked)
     found = score(model.translator, gatherer, sentences[row], every[column], rewards=True, batch_tokens=batch_tokens)
-    values = np.zeros((len(sentences), 2**scope), np.float32)
+    values = np.full((len(sentences), 2**scope), np.nan, np.float32)
     assert found.reward is not None
     values[row, column] = found.reward
     return np.take_along_axis(values, number, axis=1)
 
 
+def some_subsets(sentences: Ints, exists: Ints, scope: int, count: int) -> NDArray[np.bool_]:
+    """[n, 2 ** scope] `count` subsets of the candidates that exist [n bits], or all where there are no more: none of
+    them, all of them, and others that depend on the sentence alone."""
+    every = np.arange(2**scope)
+    order = uniform(torch.from_numpy(sentences), 2**scope, seed=0, draw=0).numpy()
+    order[(every == 0) | (every == exists[:, None])] = -1.0
+    order[(every & ~exists[:, None]) != 0] = 2.0  # never
+    first = np.argsort(order, axis=1, kind="stable")[:, :count]
+    taken = np.zeros(order.shape, np.bool_)
+    np.put_along_axis(taken, first, True, axis=1)
+    return taken & (order < 2)
+
+
 def statistics(table: Table, _: float = 0.0) -> dict[str, Any]:
-    """What plain rules and the best subset of each sentence would earn in the mean, and how often none is best."""
+    """What plain rules and the best subset of each sentence would earn in the mean, and how often none is best. Where
+    a table has gaps, each is the mean of what is there, and the best that of the subsets that were tried."""
     judged = table[~np.isnan(table[:, 0])].astype(np.float64)
     scope = (table.shape[1] - 1).bit_length()
-    best = judged.max(axis=1, initial=-np.inf)
-    previous = [float(judged[:, 2**n - 1].mean()) if len(judged) else 0.0 for n in range(scope + 1)]
+    best = np.fmax.reduce(judged, axis=1, initial=-np.inf)
+    columns = [judged[:, 2**n - 1] for n in range(scope + 1)]
     return {
         "sentences": len(judged),
-        "previous": previous,  # none, previous 1, ..., full
-        "oracle": float(best.mean()) if len(judged) else 0.0,
+        "previous": [_mean(column[~np.isnan(column)]) for column in columns],  # none, previous 1, ..., full
+        "oracle": _mean(best),
         "empty_is_best": int((judged[:, 0] >= best).sum()),
+        "values": int((~np.isnan(judged)).sum()),
+        "subsets": judged.size,
     }
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def describe(split: str, card: dict[str, Any]) -> str:
@@ -73,5 +97,7 @@ def describe(split: str, card: dict[str, Any]) -> str:
         name = "none" if not size else "full" if size == len(card["previous"]) - 1 else f"previous {size}"
         lines.append(f"  {name:<12} {value:.4f}")
     lines.append(f"  {'oracle':<12} {card['oracle']:.4f}")
+    if card["values"] < card["subsets"]:
+        lines.append(f"  of {card['values'] / card['subsets']:.1%} of the subsets: the oracle knows these alone")
     lines.append(f"  none is best for {card['empty_is_best'] / max(1, card['sentences']):.1%}")
     return "\n".join(lines)

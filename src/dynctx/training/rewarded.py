@@ -3,6 +3,7 @@
 The translator stays as it is, so its rewards are worked out once, by `dynctx label` with `labels.kind: reward`. What is
 raised is the expected reward over all subsets, less the price of each sentence that is read: the estimator `exact` of
 the stage reinforce, without a translator to wait for; with dropout, since the same table is learned from many times.
+Where some subsets of a sentence have no value, it is the expectation over the others, as if only they could be drawn.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class RewardedRecipe(ScorerStage):
         self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
         if not self.train.usable.any():
             raise DynctxError(f"{config.labels.folder}: no sentence has a candidate; nothing can be learned")
+        if np.isnan(self.dev.values[self.dev.usable]).any():
+            raise DynctxError(f"{config.labels.folder}: of dev the value of every set is needed, and some are missing")
         self.subsets = torch.from_numpy(subset_bits(config.model.scope)).float().to(device)  # [2 ** scope, scope]
         self.weights = torch.from_numpy(1 << np.arange(config.model.scope)).to(device)
 
@@ -83,12 +86,11 @@ class RewardedRecipe(ScorerStage):
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
         self.scorer.train()
         policy, star, rewards, prices = self.select(self.train, plan.sentences)
-        worth = rewards - prices
-        entropy = policy.entropy()
-        loss = -(policy.exact() * (worth - worth.mean(1, keepdim=True))).sum()
-        everyone = torch.ones_like(entropy, dtype=torch.bool)
+        worth, entropy = rewards - prices, policy.entropy()
+        loss = -expected(policy.exact(), worth).sum()
+        everyone, earned = torch.ones_like(entropy, dtype=torch.bool), self.earned(star, worth)
         logs = {
-            "worth": mean(self.earned(star, worth), everyone),
+            "worth": mean(earned, ~earned.isnan()),
             "non": mean(~star.any(dim=1), everyone),
             "size": mean(star.sum(1), everyone),
             "entropy": mean(entropy.detach(), everyone),
@@ -120,3 +122,13 @@ class RewardedRecipe(ScorerStage):
             count += len(part)
         means = {name: value / max(1, count) for name, value in total.items()}
         return {"score": means["worth"], **means}
+
+
+def expected(probability: Tensor, worth: Tensor) -> Tensor:
+    """[n] the expectation under probabilities [n, m] of values [n, m], above their mean; over the values that are not
+    nan, as if only they could be drawn."""
+    known = ~worth.isnan()
+    drawn, worth = torch.where(known, probability, 0.0), torch.where(known, worth, 0.0)
+    mean_worth = worth.sum(1, keepdim=True) / known.sum(1, keepdim=True)
+    above = torch.where(known, worth - mean_worth, 0.0)
+    return (drawn * above).sum(1) / drawn.sum(1).clamp(min=1e-20)
