@@ -81,3 +81,9 @@ def test_which_sentences_are_judged() -> None:
         found = judged_sentences(store, Config(labels=LabelsConfig(sentences=wanted), training=kept)).tolist()
         taken = {n // 4 for n in found}
         assert taken <= documents and len(taken) == count and found == [n for n in everyone if n // 4 in taken]
+
+
+def test_rounding_is_no_gain() -> None:
+    """An empty line is the same context as none, and is scored in another row: the last bits may differ."""
+    values = np.array([[-100.00001, -99.0, -100.0]], np.float32)
+    assert Labels.of(values).counts.tolist() == [[False, True, True]]

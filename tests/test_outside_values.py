@@ -16,13 +16,14 @@ from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model
 from dynctx.pipeline import select_documents
-from dynctx.selection.outside_values import read_values
+from dynctx.selection.outside_values import read_values, warn_of_gaps
 
 pytest_plugins = ("tiny_fixtures",)
 
 SCOPE = 2
 # sentences 0 1 2 3 | 4; with a scope of 2 they have 0, 1, 2, 2 and 0 candidates
 STORE = TokenStore.from_ids([[([7], [8])] * 4, [([7], [8])]])
+STORE_OF_TWO = TokenStore.from_ids([[([7], [8])] * 2])
 NAN = float("nan")
 SMALL = [
     "model.kind=concat",
@@ -145,6 +146,9 @@ def test_distances_in_none_of_the_sets_are_told_of(
             have = np.minimum(have, 1)
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps({"none": 0} | sets[n]) + "\n" for n in have))
     label_corpus(changed(tiny_config, tmp_path, *settings, f"labels.folder={tmp_path / 'labels'}"))
+    said: list[str] = []  # with a scope of 1 there are as many sets as single values
+    warn_of_gaps("train", np.array([[0.3, 0.3], [0.3, NAN]], np.float32), STORE_OF_TWO, 1, "reward", said.append)
+    assert len(said) == 1 and said[0].startswith("train: no value for distance 1: ")
     told = capsys.readouterr().out
     assert "train: no value for distance 2: nothing is learned" in told and "dev: no value" not in told
     assert "of the subsets: the oracle knows these alone" in told

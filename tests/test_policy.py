@@ -176,3 +176,20 @@ def test_gradients_are_finite_where_candidates_are_absent(law: str, with_non: bo
 def test_entropy() -> None:
     found = policy_of([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 0.0, 1.0]], [1, 1]).entropy()
     assert found.tolist() == pytest.approx([1.5 * math.log(2), 0.0])
+
+
+def test_entropy_of_the_independent_law() -> None:
+    """Candidates are in with 2/3 and 1/2, the third does not exist; it is the entropy of the four selections."""
+    policy = policy_of([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 0.0, 1.0]], [1, 1], law="independent")
+    assert policy.entropy().tolist() == pytest.approx([math.log(3) - 2 / 3 * math.log(2) + math.log(2), 0.0])
+    probability = policy.exact()[0]
+    probability = probability[probability > 0]
+    assert policy.entropy()[0].item() == pytest.approx(-(probability * probability.log()).sum().item())
+
+
+@pytest.mark.parametrize(
+    ("scores", "draws", "with_non"), [([0.0, 1.0, 0.5, 60.0], 1, False), ([60.0, 1.0, 0.5, 0.0], 2, True)]
+)
+def test_what_is_far_from_likely_still_sums_to_one(scores: list[float], draws: int, with_non: bool) -> None:
+    policy = Policy(torch.tensor([scores]).log_softmax(1), torch.tensor([draws]), with_non)
+    torch.testing.assert_close(policy.exact().sum(1), torch.ones(1))

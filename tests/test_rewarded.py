@@ -110,6 +110,7 @@ def test_a_table_with_gaps_is_the_same_where_it_has_none(stages: Path) -> None:
 
 def test_labelling_some_subsets(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
     settings = rewarded(stages, f"labels.folder={tmp_path / 'some'}", "labels.subsets=3", "scorer.enabled=true")
+    settings += ["reinforce.law=independent"]
     label_corpus(changed(tiny_config, tmp_path, *settings))
     train, dev = (np.load(tmp_path / "some" / f"{split}.npy") for split in ("train", "dev"))
     assert np.isnan(train).any() and not np.isnan(train[:, [0, 3]]).any() and not np.isnan(dev).any()
@@ -118,11 +119,16 @@ def test_labelling_some_subsets(tiny_config: Path, stages: Path, tmp_path: Path)
     loss.backward()
     assert all(math.isfinite(float(x)) for x in (loss.detach(), *logs["worth"]))
     assert all(torch.isfinite(p.grad).all() for p in recipe.scorer.parameters() if p.grad is not None)
+    with pytest.raises(DynctxError, match=r"sets without a value need reinforce\.law: independent"):
+        RewardedRecipe(changed(tiny_config, tmp_path, *settings, "reinforce.law=sequential"), CPU)
     with pytest.raises(DynctxError, match="subsets was 3, is 0"):
         label_corpus(changed(tiny_config, tmp_path, *rewarded(stages, f"labels.folder={tmp_path / 'some'}")))
     dev[5, 1] = np.nan
     np.save(tmp_path / "some" / "dev.npy", dev)
     with pytest.raises(DynctxError, match="of dev the value of every set is needed"):
+        RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+    np.save(tmp_path / "some" / "dev.npy", np.full_like(dev, np.nan))
+    with pytest.raises(DynctxError, match="no value of dev; there is nothing to be judged by"):
         RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
 
 

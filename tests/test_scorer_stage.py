@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +14,13 @@ from stage_runs import SHORT
 from tiny_runs import changed
 from torch import Tensor
 
+from dynctx.batches import Gatherer
+from dynctx.config import Config
+from dynctx.corpus import TokenStore
+from dynctx.errors import DynctxError
 from dynctx.planning import Plan
-from dynctx.training.scorer import ScorerRecipe, auc
+from dynctx.selection.instances import instance_tokens
+from dynctx.training.scorer import ScorerRecipe, ScorerStage, auc
 
 pytest_plugins = ("tiny_fixtures", "stage_fixtures")
 
@@ -110,3 +117,25 @@ def test_validation_by_hand(tiny_config: Path, stages: Path, tmp_path: Path, mon
     found = recipe.validate()
     assert found["accuracy"] == pytest.approx(2 / 6) and found["majority"] == pytest.approx(4 / 6)
     assert found["auc_non"] == 0.5
+
+
+def test_what_is_not_learned_from_does_not_make_batches_larger() -> None:
+    """A line of 4,000 pieces, unfit for training, the last of its document."""
+    document = [([7] * 10, [7] * 10)] * 10
+    usable = np.array([True] * 59 + [False])
+    store = TokenStore.from_ids([*[document] * 5, [*document[:-1], ([9] * 4000, [9] * 4000)]], usable.tolist())
+    split = SimpleNamespace(tokens=instance_tokens(Gatherer(store, 6), np.arange(60)), usable=usable)
+    stage = SimpleNamespace(config=Config())
+    stage.config.training.batch_tokens = 1024
+    plans = ScorerStage.batches(stage, split, 0, 0)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert split.tokens[next(plans)[2][0].sentences].sum() <= 1024
+
+
+def test_dev_without_a_label_is_told_of_at_once(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    shutil.copytree(stages / "labels", tmp_path / "labels")
+    values = np.load(tmp_path / "labels" / "dev.npy")
+    values[:, :-1] = np.nan
+    np.save(tmp_path / "labels" / "dev.npy", values)
+    with pytest.raises(DynctxError, match="no label of dev; there is nothing to be judged by"):
+        recipe_of(tiny_config, stages, tmp_path / "run", f"labels.folder={tmp_path / 'labels'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from dynctx.batches import Batch
 from dynctx.errors import DynctxError
-from dynctx.model_folder import load_model
+from dynctx.model_folder import fingerprint, load_model
 from dynctx.selection.strategies import Previous
 from dynctx.training.translation import TranslationRecipe
 
@@ -148,3 +149,16 @@ def test_what_will_be_selected_is_known_beforehand(kind: str, tiny_config: Path,
         memory = made.translator.encode(whole, torch.from_numpy(plan.chosen))
         expected = made.likelihood(made.translator.decode(memory, whole), whole)
     torch.testing.assert_close(compact, expected, rtol=1e-5, atol=0)
+
+
+def test_a_run_that_goes_on_remembers_what_it_began_with(tiny_config: Path, tmp_path: Path) -> None:
+    """Even if that model was made anew in between: whoever compares the two must see it."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    train_here(tiny_config, first, *STOPPED)
+    began = fingerprint(load_model(first).translator)
+    assert train_here(tiny_config, second, *stage_two("tdnmt", first, *STOPPED))["init"] == began
+    shutil.rmtree(first)
+    train_here(tiny_config, first, *STOPPED, "seed=9")
+    assert fingerprint(load_model(first).translator) != began
+    longer = stage_two("tdnmt", first, *STOPPED, "training.updates=12")
+    assert train_here(tiny_config, second, *longer)["init"] == began

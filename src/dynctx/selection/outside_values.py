@@ -51,7 +51,7 @@ def adopt(config: Config, say: Say) -> None:
     }
     begin(folder, about, 0, lambda: None)
     for split, found in values.items():
-        warn_of_gaps(split, found, stores[split], scope, say)
+        warn_of_gaps(split, found, stores[split], scope, labels.kind, say)
         about[split] = kind.statistics(found, labels.margin)
         say(kind.describe(split, about[split]))
         write(folder / f"{split}.npy", found)
@@ -60,10 +60,10 @@ def adopt(config: Config, say: Say) -> None:
     (folder / "parts").rmdir()
 
 
-def warn_of_gaps(split: str, values: Floats, store: TokenStore, scope: int, say: Say) -> None:
+def warn_of_gaps(split: str, values: Floats, store: TokenStore, scope: int, kind: str, say: Say) -> None:
     """A distance that no line has a value for is one that the scorer learns nothing about, and might select."""
     before, columns = np.arange(len(store)) - store.document_starts, np.arange(values.shape[1])
-    sets = values.shape[1] != scope + 1
+    sets = kind == "reward"
     unsaid = []
     for d in range(1, min(scope, int(before.max(initial=0))) + 1):
         has_it = columns >> (d - 1) & 1 == 1 if sets else columns == d - 1

@@ -71,12 +71,13 @@ class Policy:
 
     def _sequential(self) -> Tensor:
         """f(S) = sum over i in S of f(S - i) p_i / p(not in S - i): i was the last of S to be drawn."""
-        probability = self.drawable.exp()  # [n, C], 0 where it cannot be drawn; need not sum to 1, as f is of ratios
+        # [n, C], 0 where it cannot be drawn; need not sum to 1, as f is of ratios. What is left may be next to nothing
+        probability = self.drawable.double().exp()
         count = probability.shape[1]
         levels = drawings(count)
         members = torch.tensor(subsets(count), dtype=probability.dtype, device=probability.device)  # [2 ** C, C]
         # [n, 2 ** C] what is left once S is drawn, as a sum: 1 minus what was drawn would be all rounding
-        left = (probability @ (1 - members).t()).clamp(min=1e-20)
+        left = (probability @ (1 - members).t()).clamp(min=1e-300)
         zero = torch.zeros(len(probability), 2**count, dtype=probability.dtype, device=probability.device)
         full = zero.index_fill(1, torch.tensor([0], device=zero.device), 1.0)
         for numbers, before, last in levels:  # all S of one size
@@ -87,10 +88,14 @@ class Policy:
         size = members.sum(1)  # [2 ** C]
         drawn = torch.where(size == self.sizes[:, None], full, 0.0)
         half = 2 ** (count - 1)  # sets without NON, then the same with it
-        return drawn[:, :half] + drawn[:, half:]
+        return (drawn[:, :half] + drawn[:, half:]).to(self.log_probabilities.dtype)
 
     def entropy(self) -> Tensor:
-        """[n] of P_select."""
+        """[n] of the selections of the independent law; of P_select, from which the sequential law draws."""
+        if self.independent:
+            logits = self.logits.clamp(min=-1e4)  # where there is no candidate nothing is open
+            inside, outside = F.logsigmoid(logits), F.logsigmoid(-logits)
+            return -(inside.exp() * inside + outside.exp() * outside).sum(dim=1)
         probability = self.log_probabilities.exp()
         return -torch.where(probability > 0, probability * self.log_probabilities.clamp(min=-1e4), 0.0).sum(dim=1)
 

@@ -38,6 +38,7 @@ from dynctx.model_folder import Model, check_reserve, fingerprint
 from dynctx.selection import reward_tables
 from dynctx.selection.scoring import score
 
+ROUNDING = 1e-6  # what a sum of float32 may be off by, as a share of it
 PART = 4096  # sentences judged between two writes
 Floats = NDArray[np.float32]
 Say = Callable[[str], None]
@@ -54,7 +55,8 @@ class Labels:
     def of(cls, values: Floats, margin: float = 0.0, between: bool = False) -> Labels:
         """between: where a candidate beats NON, NON's label is a half instead of 0."""
         gain = values[:, :-1] - values[:, -1:]  # nan compares as neither
-        better, worse = gain > margin, gain < -margin
+        least = np.maximum(margin, ROUNDING * np.abs(values[:, -1:]))  # the same context twice is a tie
+        better, worse = gain > least, gain < -least
         judged = ~np.isnan(gain).all(axis=1, keepdims=True)  # has a candidate: else NON is all there is
         non = ~better.any(axis=1, keepdims=True) & judged
         value = np.concatenate([better, non], axis=1).astype(np.float32)

@@ -290,6 +290,7 @@ class Training:
                 "sums": self.report.unfinished(),
                 "config": to_dict(self.config),
                 "text": self.text,
+                "init": self.init,
             }
             with self.report.pause():
                 tensors = pack_state(self.recipe.module, self.optimizer)
@@ -306,6 +307,7 @@ class Training:
             tensors, progress = found
             self.check_same(progress["config"])
             self.check_text(progress.get("text", {}))
+            self.init = progress.get("init", self.init)  # which may be another model by now
             self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
             self.best, self.waited, self.history = progress["best"], progress["waited"], progress["history"]
             self.seconds, self.unsaved, self.report.earlier = progress["seconds"], False, progress.get("sums", {})

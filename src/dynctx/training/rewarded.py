@@ -51,8 +51,15 @@ class RewardedRecipe(ScorerStage):
         self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
         if not self.train.usable.any():
             raise DynctxError(f"{config.labels.folder}: no sentence has a candidate; nothing can be learned")
+        if not self.dev.usable.any():
+            raise DynctxError(f"{config.labels.folder}: no value of dev; there is nothing to be judged by")
         if np.isnan(self.dev.values[self.dev.usable]).any():
             raise DynctxError(f"{config.labels.folder}: of dev the value of every set is needed, and some are missing")
+        if config.reinforce.law == "sequential" and np.isnan(self.train.values[self.train.usable]).any():
+            raise DynctxError(
+                f"{config.labels.folder}: sets without a value need reinforce.law: independent; the sequential law "
+                "draws sets of one size, of which a sentence may have no two to choose between"
+            )
         self.subsets = torch.from_numpy(subset_bits(config.model.scope)).float().to(device)  # [2 ** scope, scope]
         self.weights = torch.from_numpy(1 << np.arange(config.model.scope)).to(device)
 

@@ -80,7 +80,7 @@ class ScorerStage:
         """A batch is as many sentences as their pairs of source and candidate fill."""
         training, tokens = self.config.training, split.tokens
         lengths = np.stack([tokens, np.zeros_like(tokens), np.zeros_like(tokens)])
-        shape = Shape(1, max(training.batch_tokens, int(tokens.max())), 0)
+        shape = Shape(1, max(training.batch_tokens, int(tokens[split.usable].max())), 0)
         usable, seed = split.usable, self.config.seed
         return updates(lambda e: plan_epoch(lengths, usable, shape, seed, e), training.update_batches, epoch, index)
 
@@ -102,6 +102,8 @@ class ScorerRecipe(ScorerStage):
         self.train, self.dev = (LabelledSentences(config, split, device) for split in ("train", "dev"))
         if not self.train.usable.any():
             raise DynctxError(f"{config.labels.folder}: no sentence was judged; there is nothing to learn from")
+        if not self.dev.usable.any():
+            raise DynctxError(f"{config.labels.folder}: no label of dev; there is nothing to be judged by")
 
     def describe(self) -> list[str]:
         counts, value = self.train.labels.counts, self.train.labels.value
