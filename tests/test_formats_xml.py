@@ -75,7 +75,7 @@ def test_xliff_1(files: Files) -> None:
         ("<source>But not this</source>", "<source>But not this</source><target>Aber dies nicht</target>"),
         ("<target/>", "<target>Der &lt;b>fettere&lt;/b> Text &amp; mehr</target>"),
         ('x:a="1">New one<', 'x:a="1">Ein neuer<'),
-        ("</seg-source>", "</seg-source><target>Eine\n          Zeile</target>"),
+        ("</seg-source>", '</seg-source><target><mrk mtype="seg">Eine Zeile</mrk></target>'),
         ("&lt;/i&gt;</source>", "&lt;/i&gt;</source><target>Zweite &lt;i&gt;Datei&lt;/i&gt;</target>"),
     ]:
         assert expected.count(old) == 1, old

@@ -76,7 +76,8 @@ def test_plain_text(text: str, expected: str) -> None:
         ("<script>a", "<script>a"),
         ("<pre>a <pre>b</pre> c</pre>d", "<pre>a <pre>b</pre> c</pre>[d]"),
         ("<pre>a\n b</pre>c", "<pre>a\n b</pre>[c]"),
-        ("<p translate='no'>a <p>b</p> c</p>d", "<p translate='no'>a <p>b</p> c</p>[d]"),
+        ("<div translate='no'>a <div>b</div> c</div>d", "<div translate='no'>a <div>b</div> c</div>[d]"),
+        ("<p translate='no'>a <p>b</p>", "<p translate='no'>a <p>[b]</p>"),  # a paragraph ends where the next begins
         ('<p class="x notranslate">a</p>d', '<p class="x notranslate">a</p>[d]'),
         ("<br translate=no>a", "<br translate=no>[a]"),
         ("<pre/>a", "<pre/>[a]"),

@@ -46,6 +46,7 @@ FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
 # to be read as text these would have their markup translated
 REFUSED = (".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
 REMEDY = "say what it is, for instance --encoding gb18030 for Chinese, or convert it"
+DECLARED = re.compile(r"""((?:<meta\s[^<>]*?|"Content-Type:[^"]*?)charset\s*=\s*["']?)[\w.\-]+""", re.IGNORECASE)
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
 
 
@@ -75,6 +76,8 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     if reading.encoding != "utf-8" and encoding == "utf-8" and is_utf8(data):
         warn(f"{name}: looks like UTF-8, but is read as {reading.encoding}; leave out --encoding if this is wrong")
     format = detected(path, text) if reading.format == "auto" else reading.format
+    if format in ("html", "po") and reading.encoding != "utf-8" and encoding == "utf-8":
+        text = DECLARED.sub(r"\1utf-8", text, count=1)  # what is written says what it is
     if format in CORPORA and reading.encoding != "utf-8":
         raise DynctxError(f"{at(name)}: {format} is read as UTF-8 alone; convert it and leave out --encoding")
     if format in CORPORA:
@@ -82,6 +85,8 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     else:
         template = read_text(text, name, format, reading, warn)
     template.encoding = encoding
+    if format in ("html", "md"):
+        template.errors = "xmlcharrefreplace"  # a letter that a declared encoding lacks
     return template
 
 
@@ -142,16 +147,18 @@ def decoded(data: bytes, name: str, given: str = "utf-8") -> tuple[str, str]:
 
     given: where the file itself does not say; then it is written as UTF-8, which has every letter of the translation.
     """
-    encoding = given
+    encoding, said = given, True
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     elif declared := XML_ENCODING.match(data[:200]):
         encoding = declared[1].decode()
+    else:
+        said = False
     try:
         text = data.decode(encoding)
         if "\0" in text:
             raise no_text(name, text.count("\n", 0, text.index("\0")) + 1)
-        return text, "utf-8" if encoding == given else encoding
+        return text, encoding if said else "utf-8"
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         if encoding.lower() == "utf-8" and b"\0" in data:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
+from html.entities import html5
 from typing import NamedTuple
 
 from dynctx.errors import DynctxError, at
@@ -17,21 +19,29 @@ from dynctx.formats.placeholders import protected
 from dynctx.formats.template import Builder, Template
 
 # possessive (*+): a tag that never ends is found out in one pass, not in one for each of its letters
-TAG = re.compile(r"""</?([a-zA-Z][^\s/<>"']*+)(?:[^<>"']|"[^"]*+"|'[^']*+')*+>""")
+VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s"'<>][^\s<>]*+)"""
+# as browsers read it: a quotation mark that is not just after a = is a part of a name
+TAG = re.compile(rf"""</?([a-zA-Z][^\s/<>"']*+)(?:[\s/]++|=?[^\s/<>=]++(?:\s*+=\s*+{VALUE}?+)?+|=)*+>""")
 INLINE = re.compile(
     "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|s|small|span|strike|strong|sub|sup|"
     "time|tt|u"
 )
 TITLES = re.compile("h[1-6]|title|th|td|caption|button|option|legend|summary|dt")
+UNCLOSED = ("p", "li", "dt", "dd", "td", "th", "tr", "option")  # elements whose end tag may be left out
 CODE = ("code", "kbd", "samp", "var")  # inside a sentence, but not translated
 KEPT_WHOLE = (*CODE, "pre", "textarea", "svg", "math")
 RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}  # hold no tags
-NO_TRANSLATION = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+NO_TRANSLATION = re.compile(
+    r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*(?<![\w\-]))?notranslate(?![\w\-])""", re.IGNORECASE
+)
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 IN_LINE_VOID = ("img", "input", "wbr")  # those that part no sentences
+# entities that browsers also read without a semicolon
+OLD = "|".join(sorted((name for name in html5 if not name.endswith(";")), key=len, reverse=True))
 # what is written otherwise than it is read: entities, and white space, of which any amount is one space
 SPELLED = re.compile(
     r"(&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
+    rf"|&(?:{OLD})"
     r"|(?:[\t\r\n\f]| (?=[ \t\r\n\f]))[ \t\r\n\f]*)"
 )
 
@@ -124,25 +134,56 @@ def spelled(text: str) -> list[Piece]:
     return pieces
 
 
+class Whole:
+    """An element that is kept whole, and what is open in it."""
+
+    def __init__(self, name: str, first: int) -> None:
+        self.name, self.first = name, first
+        self.inside: list[str] = []
+        self.count: Counter[str] = Counter()  # of these, by name: in long rows of tags nothing is looked for
+
+    def ended_before(self, name: str, opens: bool) -> bool:
+        """Whether a tag shows that the element's own end tag was left out: its like, or the end of what is around."""
+        if self.name not in UNCLOSED or self.count[name] or (name == self.name and not opens):
+            return False
+        return (name == self.name and not self.inside) or (bool(name) and not opens)
+
+    def ends_with(self, name: str, opens: bool, alone: bool) -> bool:
+        """Take in a tag; True if it is the element's end."""
+        if opens:
+            if not alone:
+                self.inside.append(name)
+                self.count[name] += 1
+            return False
+        if not self.count[name]:
+            return name == self.name
+        while (last := self.inside.pop()) != name:  # what was open inside ends with it
+            self.count[last] -= 1
+        self.count[name] -= 1
+        return False
+
+
 def elements(text: str) -> Iterator[Markup]:
     """Tags, comments and elements that hold no prose, in order."""
-    closing, depth, first = "", 0, 0  # the element that is kept whole, how deep in its like, where it began
+    whole: Whole | None = None
     for start, end, name, opens in markup(text):
-        if closing:
-            if name == closing:
-                depth += 1 if opens else -1
-            if not depth:
-                yield Markup(first, end, closing, whole=True)
-                closing = ""
+        alone = name in VOID or text.endswith("/>", start, end)
+        if whole is not None and whole.ended_before(name, opens):
+            yield Markup(whole.first, start, whole.name, whole=True)
+            whole = None
+        if whole is not None:
+            if whole.ends_with(name, opens, alone):
+                yield Markup(whole.first, end, whole.name, whole=True)
+                whole = None
         elif opens and name not in VOID and (name in KEPT_WHOLE or NO_TRANSLATION.search(text, start, end)):
-            if not text.endswith("/>", start, end):
-                closing, depth, first = name, 1, start
-            else:
+            if alone:
                 yield Markup(start, end, name, whole=True)
+            else:
+                whole = Whole(name, start)
         else:
             yield Markup(start, end, name, opens)
-    if closing:
-        yield Markup(first, len(text))
+    if whole is not None:
+        yield Markup(whole.first, len(text))
 
 
 def markup(text: str) -> Iterator[tuple[int, int, str, bool]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from dynctx.files import BOM
@@ -22,7 +22,7 @@ from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xml import VOID
 
-FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|$)")
+FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|(?<=\n)\.\.\.)[ \t]*(?:\n|$)")
 CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?)")  # admonitions of several site generators
 TARGET = r"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)"  # (address "title")
 MARKUP = re.compile(
@@ -40,11 +40,12 @@ MARKUP = re.compile(
     | \[(?P<label>(?:[^\[\]\\`]|\\.|`[^`]*+`|\[(?:[^\[\]\\]|\\.)*+\])*+)\](?P<target>{TARGET}|\[[^\[\]]*\])?
     | (?P<kept>
           <(?:[a-zA-Z][a-zA-Z0-9+.\-]*:[^\s<>]*|[^\s<>@]+@[^\s<>@]+)>
-        | (?:https?://|www\.)[^\s<>()\[\]`|]*[^\s<>()\[\]`|.,;:!?'"*_~]
+        | (?:https?://|www\.)(?:[^\s<>()\[\]`|]|\([^\s<>()\[\]`|]*\))*(?:[^\s<>()\[\]`|.,;:!?'"*_~]|\([^\s<>()\[\]`|]*\))
         | \$\$.+?\$\$
         | \{{\{{.*?\}}\}} | \{{%.*?%\}}
       )
-    | <(?P<close>/?)(?P<tag>[a-zA-Z][\w\-]*)(?:\s[^<>]*)?>
+    | (?P<element><(?P<name>code|kbd|samp|var)(?:\s[^<>]*)?>(?P<inside>[^<>]*)</(?P=name)>)
+    | <(?P<close>/?)(?P<tag>[a-zA-Z][\w\-]*)(?:\s[^<>]*)?/?>
     | (?P<entity>&(?:[a-zA-Z][a-zA-Z0-9]*|\#[0-9]+|\#[xX][0-9a-fA-F]+);)
     | (?P<emphasis>\*+|_+|~~)
     """,
@@ -98,6 +99,7 @@ class Writer:
     def block(self, content: list[str], first: int, references: set[str], cell: bool, title: bool) -> None:
         """The lines of a block's text, of which the first is in line `first` of the file."""
         places = []
+        content = [content[0], *(text.lstrip(" \t") for text in content[1:])]  # a tab is read as spaces
         for offset, text in enumerate(content):
             number = first + offset
             start = self.column if (number, offset) == (self.line, 0) else 0
@@ -109,8 +111,10 @@ class Writer:
             places.append((number, found, found + len(text)))
         if CONTAINER.match(content[0]):
             content, places = content[1:], places[1:]
-        if content:
-            self.passage(content, places, references, cell, title)
+        for fence, members in groupby(zip(content, places), key=lambda item: item[0].startswith(":::")):
+            if not fence:  # the ::: that ends a container is no text
+                texts, spans = zip(*members)
+                self.passage(list(texts), list(spans), references, cell, title)
 
     def passage(
         self, content: list[str], places: list[tuple[int, int, int]], references: set[str], cell: bool, title: bool
@@ -123,7 +127,8 @@ class Writer:
         pieces = list(with_breaks(protected(pieces_of(text, references)), breaks, is_chinese(text)))
         passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape, title=title)
         if not cell:
-            passage.finish = no_new_block("".join(piece.raw for piece in pieces))
+            ends = {piece.raw for piece in pieces if piece.kind is Kind.BREAK and "\n" in piece.raw}
+            passage.finish = no_new_block("".join(piece.raw for piece in pieces), ends)
         self.builder.write(passage)
         self.line, self.column = last, end
 
@@ -180,6 +185,8 @@ def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] |
         return [Piece(Kind.TEXT, raw, raw[1])]
     if match["code"]:
         return [kept(raw, match["content"].strip() or raw)]
+    if match["element"]:
+        return [kept(raw, html.unescape(match["inside"]).strip() or raw)]
     if match["kept"]:
         return [kept(raw)]
     if match["single"]:
@@ -190,6 +197,8 @@ def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] |
         return [delimiter(match)]
     if match["tag"]:
         tag = match["tag"].lower()
+        if tag == "br":
+            return [line_break(raw, ends_sentence=True)]
         if tag in VOID or raw.endswith("/>"):
             return [single(raw)]
         return [Piece(Kind.CLOSE if match["close"] else Kind.OPEN, raw, pair=f"<{tag}")]
@@ -202,7 +211,7 @@ def link(match: re.Match[str], references: set[str]) -> list[Piece]:
         name = target[1:-1] or label
         if " ".join(name.split()).casefold() not in references:  # brackets that are text
             return [text_piece("["), *pieces_of(label, references), text_piece("]" + target)]
-    changed = f"][{label}]" if target in ("", "[]") else None  # the name of the link was its text
+    changed = f"][{' '.join(label.split())}]" if target in ("", "[]") else None  # the name of the link was its text
     pair = f"[{match.start()}"
     return [
         Piece(Kind.OPEN, "[", pair=pair),
@@ -262,14 +271,14 @@ def escape_cell(text: str) -> str:
 BLOCK = re.compile(r"(#{1,6}|[>+*-]|\d{1,9}(?=[.)]))(?=[.)]?\s)")
 
 
-def no_new_block(before: str) -> Callable[[str], str]:
-    """Nor a paragraph into a list or a heading: "1. Januar" would."""
+def no_new_block(before: str, ends: Collection[str] = ()) -> Callable[[str], str]:
+    """Nor a paragraph, or a line of it, into a list or a heading: "1. Januar" would."""
+    starts = "|".join([r"\A", *(re.escape(end) for end in sorted(ends, key=len, reverse=True))])
+    begins = re.compile(f"({starts}){BLOCK.pattern}")
 
     def finish(text: str) -> str:
-        match = BLOCK.match(text)
-        if match is None or BLOCK.match(before):
+        if text == before or BLOCK.match(before):
             return text
-        number = match[0].isdigit()
-        return f"{match[0]}\\{text[match.end() :]}" if number else f"\\{text}"
+        return begins.sub(lambda m: f"{m[0]}\\" if m[2].isdigit() else f"{m[1]}\\{m[2]}", text)
 
     return finish

@@ -10,10 +10,12 @@ from dynctx.formats.inline import Kind, Piece, kept, text_piece
 # an address ends at a space, and where Chinese or Japanese goes on without one
 NOT_IN_ADDRESS = r"""\s<>"'(){}\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"""
 MAIL = r"[a-zA-Z0-9][a-zA-Z0-9._%+\-]{0,63}@[a-zA-Z0-9][a-zA-Z0-9\-]*(?:\.[a-zA-Z0-9\-]+)*\.[a-zA-Z]{2,}"
-ADDRESS = rf"(?:(?:https?://|www\.)[^{NOT_IN_ADDRESS}]*[^{NOT_IN_ADDRESS}.,;:!?]|{MAIL})"
+BRACKETS = rf"\([^{NOT_IN_ADDRESS}]*\)"  # as in .../Rust_(programming_language)
+ADDRESS = rf"(?:(?:https?://|www\.)(?:[^{NOT_IN_ADDRESS}]|{BRACKETS})*(?:[^{NOT_IN_ADDRESS}.,;:!?]|{BRACKETS})|{MAIL})"
 PLACEHOLDER = re.compile(
     r"""
-      %(?:\(\w+\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrs@](?![a-zA-Z0-9_])  # %s %(name)s
+      %(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d*|\*)(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|z|j|t)?  # %s %(name)s %-5.2f
+          [diouxXeEfFgGaAcCsSpr@](?![a-zA-Z0-9_])
     | %\{[\w.]+\} | \$\{[\w.]+\} | \{\{\s*[\w.]+\s*\}\} | \{[\w.]*(?:![rsa])?(?::[^{}\s]*)?\}  # ${name} {name}
     |"""
     + ADDRESS,
@@ -22,8 +24,10 @@ PLACEHOLDER = re.compile(
 IS_ADDRESS = re.compile(ADDRESS)
 
 
-# where the text is known to be a format: also before a letter, as in %dth
-FORMAT = re.compile(PLACEHOLDER.pattern.replace("(?![a-zA-Z0-9_])", ""), re.VERBOSE)
+# where the text is known to be a format: also before a letter, as in %dth, and Qt's %1, %L2 and %n
+FORMAT = re.compile(
+    r"%L?[1-9]\d?(?![\d$.]*[a-zA-Z@])|%n|" + PLACEHOLDER.pattern.replace("(?![a-zA-Z0-9_])", ""), re.VERBOSE
+)
 
 
 def protected(pieces: Iterable[Piece], formatted: bool = False) -> list[Piece]:

@@ -16,6 +16,7 @@ CJK = re.compile(
 )
 
 PAUSES = ".,;:!?…，。；：！？"
+NO_BREAK = "\u00a0\u2007\u202f"  # spaces at which no line ends
 PAUSE = 6  # how many characters further away a line break after one of these may be
 STICKS = 8  # what it costs, in characters, to part a mark from its content by a space
 CONTRACTED = re.compile(r"(?<=\w)['’](?:s|t|m|d|re|ve|ll)\b", re.IGNORECASE)  # of "she's", which is one word
@@ -175,7 +176,7 @@ def break_place(finder: Finder, wanted: int, low: int) -> tuple[int, int] | None
         if distance >= lowest:
             break
         pause = 0 if text[start - 1] in PAUSES else PAUSE
-        if text[start].isspace() and finder.free(start, start + 1):
+        if text[start].isspace() and text[start] not in NO_BREAK and finder.free(start, start + 1):
             cost = distance + (pause if distance else 0)  # what fits exactly needs nothing better
             span = start, start + 1
         elif CJK.match(text[start]) and CJK.match(text[start - 1]) and finder.free(start - 1, start + 1):

@@ -15,15 +15,21 @@ from dynctx.errors import DynctxError, at
 from dynctx.formats.inline import Kind, Piece, Warn, line_break, single, text_piece
 from dynctx.formats.lines import lines_of
 from dynctx.formats.placeholders import protected
-from dynctx.formats.template import Builder, Passage, Template
+from dynctx.formats.template import Builder, Passage, Template, as_it_is
 from dynctx.formats.xml import VOID
 from dynctx.languages import primary
 
 KEYWORD = re.compile(r"(\s*)(msgctxt|msgid_plural|msgid|msgstr)(?:\[(\d+)\])?(\s*)(?=\")")
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-TAG = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][\w\-]*)(?:\s[^<>]*)?>|(?P<percent>%%)|(?P<line>\n+)")
+TAG = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][\w\-]*)(?:\s[^<>]*)?/?>|(?P<percent>%%)|(?P<line>\n+)")
 WRAPPED = 80  # a file with longer lines is not wrapped
 UNWRAPPED = 10**9  # then only \\n ends a line
+PERCENT = {f"{language}-format" for language in ("c", "objc", "python", "php", "perl", "ruby", "tcl", "lua", "awk")}
+
+
+def doubled(text: str) -> str:
+    """A percent sign that is a translation's own is no format."""
+    return text.replace("%", "%%")
 
 
 @dataclass
@@ -84,7 +90,9 @@ def messages_of(lines: list[str], name: str) -> list[Message]:
     for number, line in enumerate(lines):
         stripped = line.strip(SPACES)
         if not stripped or stripped.startswith("#"):
-            if stripped.startswith("#,"):
+            if stripped.startswith("#~"):  # an obsolete message, which has flags of its own
+                flags = set()
+            elif stripped.startswith("#,"):
                 flags |= {flag.strip() for flag in stripped[2:].split(",")}
             continue
         keyword = KEYWORD.match(line.lstrip("\ufeff") if number == 0 else line)
@@ -126,7 +134,7 @@ class Writer:
     def __init__(self, builder: Builder, lines: list[str], again: bool) -> None:
         self.builder, self.lines, self.again = builder, lines, again
         self.line = 0
-        self.wrap = all(len(line.rstrip("\r\n")) <= WRAPPED for line in lines if line.startswith('"'))
+        self.wrap = all(len(line.rstrip("\r\n")) <= WRAPPED for line in lines if line.startswith(('"', "msg")))
         self.end = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
 
     def copy_until(self, line: int) -> None:
@@ -148,6 +156,8 @@ class Writer:
         if not needed:
             return
         for form in forms:
+            if form.text and not self.again and "fuzzy" not in message.flags:
+                continue  # one of several forms that somebody has translated
             # languages without a plural have one form, for any number
             singular = plural is None or (form.form == 0 and len(forms) > 1)
             self.copy_until(form.first)
@@ -155,7 +165,9 @@ class Writer:
 
     def passage(self, source: Field, flags: set[str], needed: bool) -> Passage:
         formatted = any(flag.endswith("-format") and not flag.startswith("no-") for flag in flags)
-        return self.builder.passage(pieces_of(source.text, formatted), source.first + 1, needed=needed, title=True)
+        escape = doubled if flags & PERCENT else as_it_is
+        pieces = pieces_of(source.text, formatted)
+        return self.builder.passage(pieces, source.first + 1, escape=escape, needed=needed, title=True)
 
     def write(self, passage: Passage, source: Field, form: Field) -> None:
         ending = self.lines[form.end - 1]
@@ -191,6 +203,8 @@ def pieces_of(text: str, formatted: bool) -> list[Piece]:
             pieces.append(Piece(Kind.TEXT, "%%", "%"))
         elif match["line"]:
             pieces.append(line_break(match[0]))
+        elif match["name"].lower() == "br":
+            pieces.append(line_break(match[0], ends_sentence=True))
         elif match[0].endswith("/>") or match["name"].lower() in VOID:
             pieces.append(single(match[0]))
         else:

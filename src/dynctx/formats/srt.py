@@ -7,7 +7,7 @@ import re
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM
-from dynctx.formats.inline import Kind, Piece, single, text_piece
+from dynctx.formats.inline import Kind, Piece, line_break, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
 from dynctx.formats.template import Builder, Template, as_it_is
@@ -83,7 +83,9 @@ def pieces_of(text: str) -> list[Piece]:
         if match.start() > position:
             pieces.append(text_piece(text[position : match.start()]))
         tag = match["name"]
-        if tag:
+        if tag and tag.lower() == "br":
+            pieces.append(line_break(match[0]))
+        elif tag:
             pieces.append(Piece(Kind.CLOSE if match["close"] else Kind.OPEN, match[0], pair=tag.lower()))
         else:
             pieces.append(single(match[0]))

@@ -51,7 +51,7 @@ class Cues:
             self.builder.new_document()
         self.until = max(end, self.until or 0.0)
         self.count += 1
-        first, last = timing[0].split("-->")
+        first, _, last = timing[0].partition("-->")
         self.builder.place = {
             "subtitle": name or str(self.count),
             "start": first.strip(SPACES),
@@ -132,7 +132,7 @@ def narrowed(raw: str) -> Callable[[str], str]:
         if text == raw or CJK.search(re.sub(r"[（）［］【】]", "", text)):
             return text
         text = text.translate(NARROW)
-        return text if re.search(r"[.。][\])］】）]", raw) else re.sub(r"(?<!\.)\.(?=[\])])", "", text)
+        return text if re.search(r"[.。][\])］】）]", raw) else re.sub(r"(?<!\.)(?<!\.\w)\.(?=[\])])", "", text)
 
     return finish
 

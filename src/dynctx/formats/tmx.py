@@ -62,7 +62,7 @@ def translate_unit(writer: Writer, unit: Element, source: str, target: str) -> N
         return
     file = writer.file
     writer.builder.place = {"unit": unit.attributes["tuid"]} if "tuid" in unit.attributes else {}
-    done = written is not None and xml.has_text(file.content(written[1]))
+    done = written is not None and xml.is_translation(file.content(written[1]), file.content(read[1]), TAGS)
     passage = writer.passage(read[1], needed=writer.again or not done)
     if (done and not writer.again) or not xml.has_text(file.content(read[1])):
         return

@@ -8,7 +8,7 @@ import re
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM
-from dynctx.formats.inline import Kind, Piece, single, text_piece
+from dynctx.formats.inline import Kind, Piece, line_break, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.srt import shown
 from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
@@ -18,7 +18,8 @@ TIME = r"(?:(\d{2,}):)?([0-5]\d):([0-5]\d)\.(\d{3})"
 TIMING = re.compile(rf"{TIME}[ \t]+-->[ \t]+{TIME}(?:[ \t].*)?")
 OTHER = re.compile(r"(?:NOTE|STYLE|REGION)(?:\s|$)")
 MARKUP = re.compile(
-    rf"<(?P<close>/?)(?P<name>[a-zA-Z]+)[^<>]*>|<[^<>]*>|{MUSIC}|(?P<entity>&(?:amp|lt|gt|nbsp|lrm|rlm|quot|#\w+);)"
+    rf"<(?P<close>/?)(?P<name>[a-zA-Z]+)[^<>]*>|<[^<>]*>|{MUSIC}|"
+    r"(?P<entity>&(?:[a-zA-Z][a-zA-Z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});)"
 )
 
 
@@ -28,7 +29,8 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         raise DynctxError(f"{at(name, 1 if lines else None)}: a WebVTT file begins with WEBVTT")
     builder = Builder(name, "vtt", language)
     cues = Cues(builder, scene_gap, pieces_of, escape)
-    start = next((n for n, line in enumerate(lines) if is_blank(line)), len(lines))
+    # a cue right below the header has no blank line before it
+    start = next((n for n, line in enumerate(lines) if is_blank(line) or (n and "-->" in line)), len(lines))
     builder.literal("".join(lines[:start]))
     while start < len(lines):
         blank = is_blank(lines[start])
@@ -38,7 +40,7 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         else:
             add_cue(cues, lines, start, stop, name)
         start = stop
-    if not any("-->" in line for line in lines):
+    if not cues.count:
         raise DynctxError(f"{at(name)}: holds no subtitle (a line such as 00:01.000 --> 00:02.500)")
     return builder.template
 
@@ -68,6 +70,8 @@ def pieces_of(text: str) -> list[Piece]:
             pieces.append(text_piece(text[position : match.start()]))
         if match["entity"]:
             pieces.append(Piece(Kind.TEXT, match[0], html.unescape(match[0])))
+        elif match["name"] == "br":
+            pieces.append(line_break(match[0]))
         elif match["name"]:
             pieces.append(Piece(Kind.CLOSE if match["close"] else Kind.OPEN, match[0], pair=match["name"]))
         else:

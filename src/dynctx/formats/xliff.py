@@ -90,7 +90,9 @@ def segment_in(holder: Element, unit: str) -> Iterator[Segment]:
     source, target, divided = (holder.child(name) for name in ("source", "target", "seg-source"))
     if source is not None:
         state = (target.attributes.get("state") if target is not None else None) or holder.attributes.get("state")
-        yield Segment(source, target, (divided or source).end, state, unit)
+        # a target has the segments that the source was divided into
+        read = divided if divided is not None and divided.inner < divided.inner_end else source
+        yield Segment(read, target, (divided or source).end, state, unit)
 
 
 class Writer:
@@ -112,14 +114,15 @@ class Writer:
     def segment(self, segment: Segment) -> None:
         source, target, file = segment.source, segment.target, self.file
         self.builder.place = {"unit": segment.unit}
-        done = target is not None and xml.has_text(file.content(target)) and segment.state not in NOT_YET
+        filled = target is not None and xml.is_translation(file.content(target), file.content(source), self.tags)
+        done = filled and segment.state not in NOT_YET
         passage = self.passage(source, needed=self.again or not done)
         if (done and not self.again) or not xml.has_text(file.content(source)):
             return
         if target is not None:
             self.replace(target, passage)
         else:
-            tag = file.tag_name(source).removesuffix("source") + "target"
+            tag = file.tag_name(source).removesuffix("source").removesuffix("seg-") + "target"
             self.copy_until(segment.after)
             self.builder.literal(f"{file.indentation(source)}<{tag}>")
             self.builder.write(passage)

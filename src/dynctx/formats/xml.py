@@ -177,12 +177,19 @@ def pieces_of(content: str, tags: Tags) -> list[Piece]:
 def html_tag(raw: str, tag: str) -> Piece:
     """A tag of HTML that is text for XML: `&lt;b&gt;`, or in a CDATA section."""
     name = tag.strip("</>").split()[0].lower()
+    if name == "br":
+        return line_break(raw, ends_sentence=True)
     if tag.endswith("/>") or name in VOID:
         return single(raw)
     return Piece(Kind.CLOSE if tag.startswith("</") else Kind.OPEN, raw, pair=f"<{name}")
 
 
+LINE_BREAK = re.compile(r"""^<[^<>]*\s(?:ctype\s*=\s*["']lb["']|subType\s*=\s*["']xlf:lb["'])""")
+
+
 def one_tag(raw: str, name: str, tags: Tags) -> Piece:
+    if LINE_BREAK.match(raw):
+        return line_break(raw, ends_sentence=True)
     kind = Kind.OPEN if name in tags.opens else Kind.CLOSE if name in tags.closes else Kind.SINGLE
     return Piece(kind, raw)
 
@@ -219,6 +226,15 @@ def spelled(text: str) -> list[Piece]:
 def escape(text: str) -> str:
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
     return re.sub(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", " ", text)  # no XML may hold these
+
+
+def is_translation(target: str, source: str, tags: Tags) -> bool:
+    """Whether a target is filled. Tags alone, which some tools put there, translate nothing but tags alone."""
+
+    def says(content: str) -> bool:
+        return any(piece.text.strip() for piece in pieces_of(content, tags))
+
+    return has_text(target) and (says(target) or not says(source))
 
 
 def has_text(content: str) -> bool:
