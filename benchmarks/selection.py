@@ -119,7 +119,6 @@ def training(config: Config, folder: Path, device: torch.device, steps: int) -> 
     )
 
 
-@torch.inference_mode()
 def decoding(config: Config, device: torch.device, count: int, batch: int) -> None:
     """Beam 4 over dev: TDNMT with the previous two sentences, and with what a scorer selects."""
     source, target = load_subwords(Path(config.data.folder))

@@ -229,6 +229,36 @@ def test_under_autocast_changed_weights_are_rounded_again(roundings: list[torch.
     assert len(roundings) == 3
 
 
+def test_what_is_frozen_is_not_rounded_again_while_other_weights_learn(roundings: list[torch.dtype]) -> None:
+    module, other = made(), nn.Linear(2, 2)
+    module.requires_grad_(False)
+    optimizer = torch.optim.SGD(other.parameters(), lr=1.0)
+    for _ in range(3):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            module(torch.randn(3, 6))
+        other(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert len(roundings) == 1
+    module.requires_grad_(True)  # now it may be changed by any step
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        module(torch.randn(3, 6))
+    assert len(roundings) == 2
+
+
+def test_weights_rounded_together_are_those_rounded_one_by_one(roundings: list[torch.dtype]) -> None:
+    modules = nn.ModuleList([made(), nn.Sequential(made(3, 4, bias=False), nn.ReLU(), made(4, 1))])
+    linear.round_together(modules, torch.bfloat16)
+    for module in (x for x in modules.modules() if isinstance(x, Linear)):
+        weight, bias = module.rounded(torch.bfloat16)
+        assert torch.equal(weight, module.weight.bfloat16())
+        assert (bias is None) == (module.bias is None)
+        assert bias is None or torch.equal(bias, module.bias.bfloat16())
+    assert roundings == []  # all were there already
+    kept = [x._rounded for x in modules.modules() if isinstance(x, Linear)]
+    linear.round_together(modules, torch.bfloat16)  # nothing has changed
+    assert all(x is y for x, y in zip(kept, (m._rounded for m in modules.modules() if isinstance(m, Linear))))
+
+
 def test_autocast_in_another_precision_rounds_again() -> None:
     module, x = made(), torch.randn(3, 6)
     for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):

@@ -111,12 +111,11 @@ class Gatherer:
         row, offsets = self.to_device(plan.row), self.to_device(plan.offsets)
         lengths = self.to_device(plan.lengths)
         totals = [int(total) for total in plan.lengths.sum(1)]
-        rows, context_row = shape.rows, row // shape.together
+        rows, lay_context = shape.rows, self.lay_context and shape.context > 0
+        places = (row, row, row // shape.together) if lay_context else (row, row)
         tokens = [
             _Tokens.lay(lengths[k], place, offsets[k], width, total)
-            for k, (place, width, total) in enumerate(
-                zip((row, row, context_row), (shape.source, shape.target, shape.context), totals)
-            )
+            for k, (place, width, total) in enumerate(zip(places, (shape.source, shape.target, shape.context), totals))
         ]
         source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
         source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
@@ -126,7 +125,6 @@ class Gatherer:
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
         prefix = tokens[1].scatter(before, rows, shape.target, PAD)
-        lay_context = self.lay_context and shape.context > 0
         context_rows = rows // shape.together
         context = self._context(plan, sentences, tokens[2], context_rows, shape.context) if lay_context else None
         return Batch(sentences, source, target, prefix, context, self._present(sentences), plan, self)

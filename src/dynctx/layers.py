@@ -123,9 +123,17 @@ class KeyValue:
         return KeyValue(self.key.contiguous(), self.value.contiguous())
 
 
-def joined(memory: list[KeyValue], mask: Tensor, queries: int) -> tuple[list[KeyValue], Tensor]:
-    """Keys and values of every layer with their mask [R, 1, 1, K], for rows side by side of so many queries each."""
+def joined(
+    memory: list[KeyValue], mask: Tensor, queries: int, at: Tensor | None = None
+) -> tuple[list[KeyValue], Tensor]:
+    """Keys and values of every layer with their mask [R, 1, 1, K], for rows side by side of so many queries each.
+
+    at [R, K]: where each key lies, counted through all rows of the memory, if not in its own row.
+    """
     place, mask = seen_keys(mask, queries)
+    if at is not None:
+        place = at.reshape(len(place), -1).gather(1, place)
+        return [kv.at(place) for kv in memory], mask
     return [KeyValue(some_beside(kv.key, place), some_beside(kv.value, place)) for kv in memory], mask
 
 

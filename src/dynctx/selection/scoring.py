@@ -137,8 +137,9 @@ def fine_enough(kind: str) -> Iterator[None]:
 def _sums(model: SentNmt, batch: Batch, selection: Tensor, rewards: bool, drafts: list[list[int]] | None) -> Tensor:
     """[2, n] log-probability and cost (eq. 4) of each sentence of the batch, summed over its target."""
     states = model.decode(model.encode(batch, selection, model.bank(batch, drafts)), batch)  # [R, T, d]
-    real = batch.target.sentence >= 0
-    states, ids, owner = states[real], batch.target.ids[real], batch.target.sentence[real]
+    sentence = batch.target.sentence.flatten()
+    real = torch.argsort(sentence < 0, stable=True)[: batch.target_tokens]  # as a mask would, but nobody waits
+    states, ids, owner = states.flatten(0, 1)[real], batch.target.ids.flatten()[real], sentence[real]
     weight = model.target_embedding.weight
     rows = max(1, CHUNK_BYTES.get(states.device.type, 2**25) // (4 * len(weight)))
     total = torch.zeros(2, len(batch), dtype=torch.float64, device=states.device)

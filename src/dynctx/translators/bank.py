@@ -21,6 +21,7 @@ from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
+from dynctx.linear import round_together
 from dynctx.packing import fill_rows, offsets_in_rows, round_up
 from dynctx.planning import Plan, Shape
 from dynctx.translators.sentence import Memory, SentNmt
@@ -82,6 +83,8 @@ def quiet(model: SentNmt) -> Iterator[None]:
         enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         autocast = torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False)
         with torch.no_grad(), autocast, many_shapes():
+            if enabled:
+                round_together(model, dtype)
             yield
     finally:
         model.train(training)
@@ -214,7 +217,7 @@ def lay_past(batch: Batch, bank: Bank, side: Side, scope: int) -> Past:
     step = int(numbers.max()) + 1
     home = np.searchsorted(range_row * step + low, row[some] * step + numbers[some] - 1, side="right") - 1
     nearest[some] = column[np.searchsorted(which, home)] + numbers[some] - 1 - low[home]
-    index, column_t = _lay(gatherer, bank, side, range_row[which], who, column, rows)
+    index, column_t = _lay(gatherer, bank, side, range_row[which], who, rows, column)
     columns = round_up(max(1, int(column.max(initial=0)) + 1))
     return Past(index, column_t, columns, gatherer.to_device(nearest))
 
@@ -231,15 +234,13 @@ class Pairs:
 def lay_pairs(batch: Batch, bank: Bank, side: Side, scope: int) -> Pairs:
     gatherer, numbers, row = batch.origin, batch.numbers, batch.plan.row
     which, who = _expand(np.maximum(numbers - scope, gatherer.firsts[numbers]), numbers)
-    index, sentence = _lay(gatherer, bank, side, row[which], who, which, len(batch.source.ids))
-    distance = _lay(gatherer, bank, side, row[which], who, numbers[which] - who, len(batch.source.ids))[1]
+    tags = which, numbers[which] - who
+    index, sentence, distance = _lay(gatherer, bank, side, row[which], who, len(batch.source.ids), *tags)
     return Pairs(index, sentence, distance.clamp(min=0))
 
 
-def _lay(
-    gatherer: Gatherer, bank: Bank, side: Side, row: Ints, who: Ints, tag: Ints, rows: int
-) -> tuple[Tensor, Tensor]:
-    """Sentences `who` of the bank end to end in their rows (ascending): places [R, N], and their tags [R, N].
+def _lay(gatherer: Gatherer, bank: Bank, side: Side, row: Ints, who: Ints, rows: int, *tags: Ints) -> list[Tensor]:
+    """Sentences `who` of the bank end to end in their rows (ascending): places [R, N], and their tags [R, N] each.
 
     What is not in the bank has no words: a search leaves out what nobody has selected.
     """
@@ -247,12 +248,12 @@ def _lay(
     lengths = np.where(bank.numbers[place] == who, side.lengths[place], 0)
     offset = offsets_in_rows(row, lengths)
     width = round_up(max(1, int((offset + lengths).max(initial=0))), WIDTH_STEP)
-    size_t, row_t, offset_t, begin_t, tag_t = gatherer.to_device(
-        np.stack([lengths, row, offset, side.begins[place], tag])
+    size_t, row_t, offset_t, begin_t, *tags_t = gatherer.to_device(
+        np.stack([lengths, row, offset, side.begins[place], *tags])
     )
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
     index = tokens.scatter(begin_t[tokens.sentence] + tokens.position, rows, width, 0)
-    return index, tokens.scatter(tag_t[tokens.sentence], rows, width, -1)
+    return [index, *(tokens.scatter(tag[tokens.sentence], rows, width, -1) for tag in tags_t)]
 
 
 def sentence_memory(batch: Batch, memory: Memory) -> Memory:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dynctx.batches import Batch
 from dynctx.config import ModelConfig
-from dynctx.layers import Attention, FeedForward, KeyValue, LayerSizes
+from dynctx.layers import Attention, FeedForward, KeyValue, LayerSizes, additive
 from dynctx.linear import Linear
 from dynctx.subwords import BOS, EOS, PAD, UNK
 from dynctx.translators.bank import Bank, BankedNmt, Past, Side, lay_past
@@ -30,7 +30,7 @@ class Words:
     """The words of the context as one attention sees them, and which of them belong to each candidate."""
 
     words: KeyValue  # [R, H, N, d/H]
-    masks: Tensor  # [scope, R, 1, Q or 1, N]
+    masks: Tensor  # [scope, R, 1, Q or 1, N] additive
     exists: Tensor  # [R, Q or 1, scope] selected, and not without words
 
     def rows(self, chosen: Tensor) -> Words:
@@ -106,7 +106,8 @@ class HierarchicalAttention(nn.Module):
         exists = masks.any(dim=-1)  # [scope, R, 1, Q]
         words = self.word_attention.project(side.states[past.index])
         # a softmax over no word at all is not a number; what it finds instead is weighed by nothing
-        return Words(words, masks | ~exists[..., None], exists[:, :, 0].permute(1, 2, 0))
+        seen = additive(masks | ~exists[..., None], words.key)
+        return Words(words, seen, exists[:, :, 0].permute(1, 2, 0))
 
 
 @dataclass

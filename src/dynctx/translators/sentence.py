@@ -55,6 +55,10 @@ class Attended:
     def rows(self, chosen: Tensor) -> Attended:
         return Attended([kv.rows(chosen) for kv in self.memory], self.memory_mask[chosen])
 
+    def apart(self) -> Self:
+        """The same with what each row sees in that row."""
+        return self
+
     def joined(self, queries: int) -> Self:
         """The same for rows that stand side by side, so many queries each."""
         memory, mask = joined(self.memory, self.memory_mask, queries)
@@ -280,7 +284,7 @@ class SentNmt(nn.Module):
         if memory.states.is_cuda:
             return self.begin_fixed(attended, beam, first_room(rows * beam))
         ancestors = torch.zeros(rows, beam, 0, dtype=torch.bool, device=device)
-        return Cache(beam, attended, [Growing() for _ in self.decoder_layers()], ancestors)
+        return Cache(beam, attended.apart(), [Growing() for _ in self.decoder_layers()], ancestors)
 
     def begin_fixed(self, attended: Attended, beam: int, room: int) -> FixedCache:
         rows = filled_up(len(attended.memory_mask), attended.memory_mask.device)

@@ -87,16 +87,22 @@ class ContextAttended(Attended):
     context: list[KeyValue]  # one a layer
     context_mask: Tensor  # [R, 1, T or 1, N], additive
     bypass: Tensor | None  # [R, T or 1]
+    place: Tensor | None = None  # [R, N] where contexts share rows: the place of each key, counted through all of them
 
     def rows(self, chosen: Tensor) -> ContextAttended:
         base = super().rows(chosen)
-        context = [kv.rows(chosen) for kv in self.context]
-        bypass = None if self.bypass is None else self.bypass[chosen]
-        return ContextAttended(base.memory, base.memory_mask, context, self.context_mask[chosen], bypass)
+        context = self.context if self.place is not None else [kv.rows(chosen) for kv in self.context]
+        bypass, place = (None if x is None else x[chosen] for x in (self.bypass, self.place))
+        return ContextAttended(base.memory, base.memory_mask, context, self.context_mask[chosen], bypass, place)
+
+    def apart(self) -> ContextAttended:
+        if self.place is None:
+            return self
+        return replace(self, context=[kv.at(self.place) for kv in self.context], place=None)
 
     def joined(self, queries: int) -> ContextAttended:
-        context, mask = joined(self.context, self.context_mask, queries)
-        return replace(super().joined(queries), context=context, context_mask=mask)
+        context, mask = joined(self.context, self.context_mask, queries, self.place)
+        return replace(super().joined(queries), context=context, context_mask=mask, place=None)
 
 
 def encoder_layer(
@@ -189,13 +195,15 @@ class Tdnmt(SentNmt):
         visible = (selected_tokens(context, selection) & ~ends) | last
         sentence = owners(context, visible)
         states = self.context_encoder(self.source_embedding, context.ids, positions(context, visible), sentence)
+        if not torch.is_grad_enabled():  # once for the keys and values of all layers, whose gradients would be added up
+            states = states.to(product_type(states))
         empty = ~selection.any(dim=1) if self.config.tdnmt.empty_context == "bypass" else None
         return states, sentence, empty
 
     def attend_to(self, memory: Memory, queries: Tensor | None) -> ContextAttended:
         base, memory = super().attend_to(memory, queries), cast(ContextMemory, memory)
         attentions = cast(list[ContextAttention], list(self.decoder_context))
-        context = [attention.attention.project(memory.context) for attention in attentions]
+        context, place = [attention.attention.project(memory.context) for attention in attentions], None
         if queries is None:
             mask = (memory.context_sentence >= 0)[:, None, None, :]
             if memory.begins is not None:
@@ -204,12 +212,11 @@ class Tdnmt(SentNmt):
                 place = torch.where(inside, place, 0)
                 row = torch.arange(len(place), device=mask.device)[:, None]
                 mask = (inside & (memory.context_sentence.flatten()[place] == row))[:, None, None, :]
-                context = [kv.at(place) for kv in context]
             bypass = None if memory.empty is None else memory.empty[:, None]
         else:
             mask = same_sentence(queries.view(len(memory.context), -1), memory.context_sentence)
             bypass = None if memory.empty is None else memory.empty[queries.clamp(min=0)]
-        return ContextAttended(base.memory, base.memory_mask, context, additive(mask, memory.context), bypass)
+        return ContextAttended(base.memory, base.memory_mask, context, additive(mask, memory.context), bypass, place)
 
     def decoder_layer(
         self, number: int, x: Tensor, mask: Tensor, attended: Attended, grown: Growing | None = None
