@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from format_helpers import Files, replaced, sentences, shouted, translated, unchanged
+from markdown_it import MarkdownIt
+
+from dynctx.formats.markdown import pieces_of
 
 pytest_plugins = ("format_fixtures",)
 
@@ -248,3 +254,32 @@ def test_an_abbreviation_in_brackets(files: Files) -> None:
 def test_html_an_end_tag_left_out(files: Files, page: str, texts: list[str]) -> None:
     template = files.open("a.html", page)
     assert unchanged(template) == page and [s for d in sentences(template) for s in d] == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Some **bold *it*** here", "sOME **BOLD *IT*** HERE"),
+        ("Some *it **bold*** here", "sOME *IT **BOLD*** HERE"),
+        ("Some ***both** one* here", "sOME ***BOTH** ONE* HERE"),
+        ("Some ***both* two** here", "sOME ***BOTH* TWO** HERE"),
+        ("Some ***both*** here", "sOME ***BOTH*** HERE"),
+    ],
+)
+def test_md_emphasis_in_emphasis(files: Files, text: str, expected: str) -> None:
+    template = files.open("a.md", text)
+    assert sentences(template) == [[text.replace("*", "")]]
+    assert shouted(template) == expected and unchanged(template) == text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_md_emphasis_is_what_markdown_says(seed: int) -> None:
+    """Whatever asterisks stand where, those are marks that a renderer takes for marks."""
+    rng = random.Random(seed)
+    for _ in range(50):
+        parts = [rng.choice(["a", "b", " ", "x ", "*", "**", "***"]) for _ in range(rng.randint(3, 12))]
+        text = f"w{''.join(parts)}z"
+        if "****" not in text:
+            rendered = re.sub("</?(em|strong)>", "", MarkdownIt("commonmark").renderInline(text))
+            assert "".join(piece.text for piece in pieces_of(text, set())) == rendered, text
+            assert "".join(piece.raw for piece in pieces_of(text, set())) == text

@@ -236,27 +236,47 @@ def delimiter(match: re.Match[str]) -> Delimiter:
 
 
 def pair_emphasis(found: list[Piece | Delimiter]) -> list[Piece]:
-    """Delimiters that belong together become marks; the others are text."""
-    kinds: dict[int, Kind] = {}
+    """Delimiters that belong together become marks; the others are text.
+
+    A run may be several marks, each with a partner of its own: the *** of **bold *and more*** ends both.
+    """
+    runs = {number: item for number, item in enumerate(found) if isinstance(item, Delimiter)}
+    left = {number: len(item.raw) for number, item in runs.items()}
+    marks: dict[int, list[Piece]] = {number: [] for number in runs}  # the innermost first
     opened: list[int] = []
-    for number, item in enumerate(found):
-        if not isinstance(item, Delimiter):
-            continue
-        same = [place for place in opened if found[place][0] == item.raw] if item.closes else []
-        if same:
-            kinds |= {same[-1]: Kind.OPEN, number: Kind.CLOSE}
-            opened = [place for place in opened if place < same[-1]]
-        elif item.opens:
+    for number, item in runs.items():
+        while item.closes and left[number]:
+            same = [place for place in opened if fits(runs[place], item)]
+            if not same:
+                break
+            first = same[-1]
+            mark = item.raw[: min(left[first], left[number])]
+            for place, kind in ((first, Kind.OPEN), (number, Kind.CLOSE)):
+                marks[place].append(Piece(kind, mark, pair=mark))
+                left[place] -= len(mark)
+            opened = [place for place in opened if place < first or (place == first and left[first])]
+        if item.opens and left[number]:
             opened.append(number)
     pieces: list[Piece] = []
-    for number, item in enumerate(found):
-        if isinstance(item, Piece):
-            pieces.append(item)
-        elif number in kinds:
-            pieces.append(Piece(kinds[number], item.raw, pair=item.raw))
-        else:
-            pieces.append(text_piece(item.raw))
+    for number, piece in enumerate(found):
+        if isinstance(piece, Piece):
+            pieces.append(piece)
+            continue
+        rest = [text_piece(piece.raw[: left[number]])] if left[number] else []
+        ends = [mark for mark in marks[number] if mark.kind is Kind.CLOSE]
+        pieces += [*ends, *rest, *reversed(marks[number][len(ends) :])]
     return pieces
+
+
+def fits(opening: Delimiter, closing: Delimiter) -> bool:
+    """Whether two runs can hold each other's marks; ~~ has no other lengths, and four asterisks are no emphasis."""
+    one, other = opening.raw, closing.raw
+    if one == other:
+        return True
+    if one[0] != other[0] or one[0] not in "*_" or max(len(one), len(other)) > 3:
+        return False
+    # CommonMark's rule of 3, where a run could do both: in **a*b**c the * is text
+    return not (opening.closes or closing.opens) or len(one) + len(other) != 3
 
 
 def escape(text: str) -> str:
@@ -277,7 +297,7 @@ def no_new_block(before: str, ends: Collection[str] = ()) -> Callable[[str], str
     begins = re.compile(f"({starts}){BLOCK.pattern}")
 
     def finish(text: str) -> str:
-        if text == before or BLOCK.match(before):
+        if begins.search(before):  # here it is text: it was there before
             return text
         return begins.sub(lambda m: f"{m[0]}\\" if m[2].isdigit() else f"{m[1]}\\{m[2]}", text)
 
