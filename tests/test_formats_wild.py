@@ -283,3 +283,18 @@ def test_md_emphasis_is_what_markdown_says(seed: int) -> None:
             rendered = re.sub("</?(em|strong)>", "", MarkdownIt("commonmark").renderInline(text))
             assert "".join(piece.text for piece in pieces_of(text, set())) == rendered, text
             assert "".join(piece.raw for piece in pieces_of(text, set())) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Take $x_i$ and $\\alpha + 1$ here", "tAKE $x_i$ AND $\\alpha + 1$ HERE"),
+        ("It costs $5 and not $6.", "iT COSTS $5 AND NOT $6."),
+        ("Here ![the logo] is\n\n[the logo]: x.png\n", "hERE ![the logo] IS\n\n[the logo]: x.png\n"),
+        ("Here ![no image] is", "hERE ![NO IMAGE] IS"),
+        ("Here ![a [b] c](x.png) is", "hERE ![a [b] c](x.png) IS"),
+    ],
+)
+def test_md_formulas_and_images(files: Files, text: str, expected: str) -> None:
+    template = files.open("a.md", text)
+    assert shouted(template) == expected and unchanged(template) == text

@@ -25,23 +25,26 @@ from dynctx.formats.xml import VOID
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|(?<=\n)\.\.\.)[ \t]*(?:\n|$)")
 CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?)")  # admonitions of several site generators
 TARGET = r"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)"  # (address "title")
+LABEL = r"[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*+\]"  # what may stand in brackets
 MARKUP = re.compile(
     rf"""
       (?P<escape>\\[!-/:-@\[-`{{-~])
     | (?P<code>(?P<ticks>(?<!`)`++)(?P<content>.+?)(?<!`)(?P=ticks)(?!`))
     | (?P<single>
-          !\[(?:[^\[\]\\]|\\.)*+\](?:{TARGET}|\[[^\[\]]*\])      # an image
+          !\[(?:{LABEL})*+\](?:{TARGET}|\[[^\[\]]*\])           # an image
         | \[\^[^\]\s]+\]:?                                       # a footnote
         | \[![A-Za-z]+\]                                         # > [!NOTE]
         | \A\[[ xX]\](?=\s)                                      # a task
         | \{{[#.:][^{{}}]*\}}                                    # {{#anchor}}
         | <!--.*?-->
       )
+    | !\[(?P<image>(?:{LABEL})*+)\]                            # one by its text alone, or brackets
     | \[(?P<label>(?:[^\[\]\\`]|\\.|`[^`]*+`|\[(?:[^\[\]\\]|\\.)*+\])*+)\](?P<target>{TARGET}|\[[^\[\]]*\])?
     | (?P<kept>
           <(?:[a-zA-Z][a-zA-Z0-9+.\-]*:[^\s<>]*|[^\s<>@]+@[^\s<>@]+)>
         | (?:https?://|www\.)(?:[^\s<>()\[\]`|]|\([^\s<>()\[\]`|]*\))*(?:[^\s<>()\[\]`|.,;:!?'"*_~]|\([^\s<>()\[\]`|]*\))
         | \$\$.+?\$\$
+        | (?<![\w$])\$(?![\s$])(?:[^$\\\n]|\\.)*?(?<![\s\\])\$(?![\w$])    # $x_i$, but not $5 and $6
         | \{{\{{.*?\}}\}} | \{{%.*?%\}}
       )
     | (?P<element><(?P<name>code|kbd|samp|var)(?:\s[^<>]*)?>(?P<inside>[^<>]*)</(?P=name)>)
@@ -191,6 +194,10 @@ def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] |
         return [kept(raw)]
     if match["single"]:
         return [single(raw)]
+    if match["image"] is not None:
+        if is_name(match["image"], references):
+            return [single(raw)]
+        return [text_piece("!["), *pieces_of(match["image"], references), text_piece("]")]
     if match["entity"]:
         return [Piece(Kind.TEXT, raw, html.unescape(raw))]
     if match["emphasis"]:
@@ -207,10 +214,8 @@ def pieces_of_match(match: re.Match[str], references: set[str]) -> list[Piece] |
 
 def link(match: re.Match[str], references: set[str]) -> list[Piece]:
     label, target = match["label"], match["target"] or ""
-    if not target.startswith("("):
-        name = target[1:-1] or label
-        if " ".join(name.split()).casefold() not in references:  # brackets that are text
-            return [text_piece("["), *pieces_of(label, references), text_piece("]" + target)]
+    if not target.startswith("(") and not is_name(target[1:-1] or label, references):  # brackets that are text
+        return [text_piece("["), *pieces_of(label, references), text_piece("]" + target)]
     changed = f"][{' '.join(label.split())}]" if target in ("", "[]") else None  # the name of the link was its text
     pair = f"[{match.start()}"
     return [
@@ -218,6 +223,11 @@ def link(match: re.Match[str], references: set[str]) -> list[Piece]:
         *pieces_of(label, references),
         Piece(Kind.CLOSE, f"]{target}", pair=pair, changed=changed),
     ]
+
+
+def is_name(text: str, references: set[str]) -> bool:
+    """Whether a link or an image can be found by this."""
+    return " ".join(text.split()).casefold() in references
 
 
 def delimiter(match: re.Match[str]) -> Delimiter:
