@@ -94,3 +94,18 @@ def test_quoting_another_corpus(tmp_path: Path) -> None:
     assert failed.stderr == (
         "two_conversations: the other corpus has too few lines: they are used up after 1 documents\n"
     )
+
+
+def test_the_lines_of_one_conversation(tmp_path: Path) -> None:
+    (tmp_path / "test.whose").write_text("0\n1\n0\n\n1\n0\n")
+    (tmp_path / "test.target").write_text("a\nb\nc\n\nd\ne\n")
+    rows = {"full 6 / 1": [["A", "B", ""], ["D", "E"]], "mine, seed 2 / 1": [["1", "2", "3"], ["4", "5"]]}
+    (tmp_path / "table.translations.json").write_text(json.dumps({"rows": rows}))
+    command = [sys.executable, SCRIPT.with_name("one_conversation.py"), tmp_path / "table.translations.json"]
+    subprocess.run([*command, tmp_path / "test", "0", "-o", tmp_path / "out"], check=True)
+    found = {
+        place.stem: [json.loads(line)["sentences"] for line in place.read_text().splitlines()]
+        for place in (tmp_path / "out").iterdir()
+    }
+    expected = [["a", "c"], ["e"]]
+    assert found == {"full-6": [["A", ""], ["E"]], "mine-seed-2": [["1", "3"], ["5"]], "reference": expected}
