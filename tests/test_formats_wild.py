@@ -207,6 +207,11 @@ def test_srt_two_arrows(files: Files) -> None:
     assert sentences(template) == [["Hi"]]
 
 
+def test_srt_a_translation_is_no_timing(files: Files) -> None:
+    template = files.open("a.srt", cue("Go there"))
+    assert replaced(template, {"Go there": "A --> B"}) == cue("A -> B")
+
+
 def test_vtt_no_blank_line_after_the_header(files: Files) -> None:
     assert sentences(files.open("a.vtt", "WEBVTT\n00:01.000 --> 00:02.000\nHi\n\n00:03.000 --> 00:04.000\nHo\n")) == [
         ["Hi", "Ho"]

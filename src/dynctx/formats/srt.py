@@ -10,7 +10,7 @@ from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, line_break, single, text_piece
 from dynctx.formats.lines import is_blank, lines_of
 from dynctx.formats.subtitles import MUSIC, SCENE_GAP, Cues
-from dynctx.formats.template import Builder, Template, as_it_is
+from dynctx.formats.template import Builder, Template
 
 TIME = r"(\d+):(\d{1,2}):(\d{1,2})[,.](\d{1,3})"
 TIMING = re.compile(rf"{TIME}\s*-->\s*{TIME}(?:\s.*)?")
@@ -30,7 +30,7 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         if not is_blank(line):
             raise DynctxError(f"{at(name, number)}: {shown(line)} before the first subtitle; it starts with a number")
     builder = Builder(name, "srt", language)
-    cues = Cues(builder, scene_gap, pieces_of, as_it_is)
+    cues = Cues(builder, scene_gap, pieces_of, escape)
     builder.literal("".join(lines[: starts[0]]))
     for start, timing, end in zip(starts, timings, [*starts[1:], len(lines)]):
         builder.literal("".join(lines[start : timing + 1]))
@@ -39,6 +39,11 @@ def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP)
         cues.timed(lines[start].strip(SPACES).lstrip(BOM) if start < timing else "", match)
         add_text(cues, lines, timing + 1, end, name)
     return builder.template
+
+
+def escape(text: str) -> str:
+    """A translation must not look like a timing."""
+    return text.replace("-->", "->")
 
 
 def find_timings(lines: list[str], name: str) -> list[int]:
