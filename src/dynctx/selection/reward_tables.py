@@ -6,7 +6,7 @@ update asks no translator anything. `dynctx label` with `labels.kind: reward` ma
 
 Columns: subsets by their bits, distance 1 first (as in `selection.policy`). A subset with a candidate that does not
 exist is worth what it is worth without. To learn from, a table may have gaps: the rewards of some subsets of many
-sentences teach more than those of all subsets of a few.
+sentences cost no more than those of all subsets of a few.
 """
 
 from __future__ import annotations
