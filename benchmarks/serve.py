@@ -36,7 +36,7 @@ class Server:
     """A service in a process of its own."""
 
     def __init__(self, model: Path, options: list[str]) -> None:
-        command = [sys.executable, "-m", "dynctx.cli", "serve", "-m", str(model), "--port", "0", *options]
+        command = [sys.executable, "-m", "dynctx", "serve", "-m", str(model), "--port", "0", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()

@@ -96,7 +96,7 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 def print_scores(tiny_config: Path, stdout: Any) -> subprocess.CompletedProcess[str]:
     """A command that prints a little, which stays in the buffer until the very end."""
     reference = str(tiny_config.parent / "news.tgt")
-    command = [sys.executable, "-m", "dynctx.cli", "evaluate", reference, reference, "--json"]
+    command = [sys.executable, "-m", "dynctx", "evaluate", reference, reference, "--json"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
 

@@ -68,7 +68,7 @@ def test_torchrun_with_an_odd_number_of_batches(tiny_config: Path, tmp_path: Pat
     settings = [UPDATES, "training.update_batches=3"]
     train_here(tiny_config, tmp_path / "one", *settings)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
-    command += [str(free_port()), "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={tmp_path / 'two'}"]
+    command += [str(free_port()), "-m", "dynctx", "train", str(tiny_config), f"training.output={tmp_path / 'two'}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run([*command, *settings], capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr

@@ -70,7 +70,7 @@ def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> No
 
 def test_a_real_process_is_killed_and_interrupted(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    command = [sys.executable, "-m", "dynctx.cli", "train", str(tiny_config), f"training.output={output}"]
+    command = [sys.executable, "-m", "dynctx", "train", str(tiny_config), f"training.output={output}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start() -> subprocess.Popen[str]:

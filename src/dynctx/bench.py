@@ -115,7 +115,7 @@ def training_speed(model: SentNmt, repeats: int, device: torch.device, target_to
 
 def start_up() -> float:
     """Seconds that the command takes to print its help."""
-    command = [sys.executable, "-m", "dynctx.cli", "--help"]
+    command = [sys.executable, "-m", "dynctx", "--help"]
     seconds = []
     for _ in range(3):
         start = time.perf_counter()

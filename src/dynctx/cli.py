@@ -355,7 +355,3 @@ def bench(
 # the commands of `dynctx.cli_evaluation` stand beside those of this file
 app.registered_commands.extend(evaluation.registered_commands)
 app.registered_groups.extend(evaluation.registered_groups)
-
-
-if __name__ == "__main__":
-    main()
