@@ -120,6 +120,43 @@ def test_md_tabs(files: Files, text: str) -> None:
     assert unchanged(template) == text and shouted(template) == text.upper()
 
 
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        # what a term is, by itself and below its own mark
+        ("term\n: it is this\n  and that\n: or else\n", "TERM\n: IT IS THIS\n  AND THAT\n: OR ELSE\n"),
+        ("term\n\n:   it is\n\n    and more\n\n        code\n", "TERM\n\n:   IT IS\n\n    AND MORE\n\n        code\n"),
+        # a second paragraph, and a list
+        (
+            "[^n]: the note\n\n    its end\n\n    - one\n\ntext\n",
+            "[^n]: THE NOTE\n\n    ITS END\n\n    - ONE\n\nTEXT\n",
+        ),
+        ("!!! note\n    - one\n    - two\n\n    text\n", "!!! note\n    - ONE\n    - TWO\n\n    TEXT\n"),
+        ('??? tip "a title"\n\n    text\n\ntext\n', '??? tip "A TITLE"\n\n    TEXT\n\nTEXT\n'),
+        # one in the other, with tabs
+        ('=== "tab"\n\n\t!!! note ""\n\n\t\ttext\n', '=== "TAB"\n\n\t!!! note ""\n\n\t\tTEXT\n'),
+        # no head of anything: code stays code
+        ("text\n\n    code\n", "TEXT\n\n    code\n"),
+        ("```\n[^n]: note\n```\n\n    code\n", "```\n[^n]: note\n```\n\n    code\n"),
+        ("````md\n```\n[^n]: note\n\n    ````\n````\ntext\n", "````md\n```\n[^n]: note\n\n    ````\n````\nTEXT\n"),
+        ("title\n===\n\n    code\n", "TITLE\n===\n\n    code\n"),
+        ("| a | b |\n|---|---|\n| : c | d |\n", "| A | B |\n|---|---|\n| : C | D |\n"),
+    ],
+)
+def test_md_what_is_indented_below(files: Files, source: str, expected: str) -> None:
+    assert shouted(files.open("a.md", source)) == expected
+    assert unchanged(files.open("a.md", source)) == source
+
+
+def test_md_a_definition_is_a_sentence_of_its_own(files: Files) -> None:
+    assert sentences(files.open("a.md", "The term\n: It is this\n")) == [["The term", "It is this"]]
+
+
+def test_md_a_title_keeps_its_quotes(files: Files) -> None:
+    table = {"A title": 'Ein "Titel"'}
+    assert replaced(files.open("a.md", '!!! note "A title"\n'), table) == "!!! note \"Ein 'Titel'\"\n"
+
+
 @pytest.mark.parametrize("name", ["a.html", "a.md"])
 def test_a_letter_that_the_encoding_lacks(files: Files, name: str) -> None:
     content = '<?xml version="1.0" encoding="iso-8859-1"?>\n\n<p>\n\nHello'

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Collection, Iterator
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from dynctx.files import BOM
@@ -23,7 +23,14 @@ from dynctx.formats.template import Builder, Template
 from dynctx.formats.xml import VOID
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|(?<=\n)\.\.\.)[ \t]*(?:\n|$)")
-CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?)")  # admonitions of several site generators
+CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?|===[!+]? (?=\"))")  # admonitions and tabs of several site generators
+CONTAINER_TITLE = re.compile(r'"([^"]*[^"\s][^"]*)"\s*\Z')
+DEFINITION = re.compile(r":[ \t]+(?=\S)")  # below a term: what it is
+INDENTED_BELOW = re.compile(
+    r"(?:!!!|\?\?\?\+?) |===[!+]? \"|\[\^[^\]\s]+\]:|:[ \t]+\S"
+)  # what follows, indented, is in it
+INDENT = re.compile(r" {4}| {0,3}\t")
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 TARGET = r"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)"  # (address "title")
 LABEL = r"[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*+\]"  # what may stand in brackets
 MARKUP = re.compile(
@@ -56,6 +63,9 @@ MARKUP = re.compile(
 )
 
 
+Place = tuple[int, int, int]  # a line of the file, and from which column to which
+
+
 class Delimiter(NamedTuple):
     raw: str
     opens: bool
@@ -70,7 +80,7 @@ def read(text: str, name: str, language: str = "") -> Template:
     body = text.replace("\r\n", "\n").replace("\r", " ").replace(BOM, " ")
     front = FRONT_MATTER.match(body.removeprefix(" ") if text.startswith(BOM) else body)
     skipped = front[0].count("\n") + (not front[0].endswith("\n")) if front else 0
-    body = "\n" * skipped + "\n".join(body.split("\n")[skipped:])
+    body = "\n" * skipped + "\n".join(unindented(body.split("\n")[skipped:]))
     environment: dict[str, Any] = {}
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside of blocks is looked at here
@@ -90,6 +100,40 @@ def read(text: str, name: str, language: str = "") -> Template:
             writer.block(content.split("\n"), token.map[0], references, cell, cell or heading)
     writer.finish()
     return builder.template
+
+
+def unindented(lines: list[str]) -> list[str]:
+    """The lines below a footnote, a definition or the head of an admonition, without the indentation that puts them
+    there: CommonMark, which knows none of these, would take them for code."""
+    found: list[str] = []
+    fence = ""
+    while len(found) < len(lines):
+        line = lines[len(found)]
+        found.append(line)
+        if mark := FENCE.match(line):
+            if not fence:
+                fence = mark[1]
+            elif mark[1].startswith(fence) and not line.strip(" \t`~"):
+                fence = ""
+        if not fence and INDENTED_BELOW.match(line):
+            below = list(takewhile(lambda below: not below.strip() or INDENT.match(below), lines[len(found) :]))
+            found += unindented([INDENT.sub("", line, count=1) for line in below])
+    return found
+
+
+def definitions(members: list[tuple[str, Place]], split: bool) -> Iterator[tuple[list[str], list[Place]]]:
+    """A term and what it is, each by itself and without its mark; all else as it is."""
+    texts: list[str] = []
+    places: list[Place] = []
+    for text, (line, start, end) in members:
+        if split and (mark := DEFINITION.match(text)):
+            if texts:
+                yield texts, places
+            texts, places = [], []
+            text, start = text[mark.end() :], start + mark.end()
+        texts.append(text)
+        places.append((line, start, end))
+    yield texts, places
 
 
 class Writer:
@@ -113,14 +157,24 @@ class Writer:
                 return  # written otherwise than read; it stays as it is
             places.append((number, found, found + len(text)))
         if CONTAINER.match(content[0]):
+            if found_title := CONTAINER_TITLE.search(content[0]):
+                number, start, _ = places[0]
+                span = (number, start + found_title.start(1), start + found_title.end(1))
+                self.passage([found_title[1]], [span], references, cell, title=True, escaped=escape_quoted)
             content, places = content[1:], places[1:]
         for fence, members in groupby(zip(content, places), key=lambda item: item[0].startswith(":::")):
             if not fence:  # the ::: that ends a container is no text
-                texts, spans = zip(*members)
-                self.passage(list(texts), list(spans), references, cell, title)
+                for texts, spans in definitions(list(members), split=not (cell or title)):
+                    self.passage(texts, spans, references, cell, title)
 
     def passage(
-        self, content: list[str], places: list[tuple[int, int, int]], references: set[str], cell: bool, title: bool
+        self,
+        content: list[str],
+        places: list[Place],
+        references: set[str],
+        cell: bool,
+        title: bool,
+        escaped: Callable[[str], str] | None = None,
     ) -> None:
         (line, start, _), (last, _, end) = places[0], places[-1]
         self.copy_until(line, start)
@@ -128,8 +182,10 @@ class Writer:
         # line ends, with indentation and quote marks; in Chinese each ends a sentence
         breaks = (self.lines[a[0]][a[2] :] + self.lines[b[0]][: b[1]] for a, b in pairwise(places))
         pieces = list(with_breaks(protected(pieces_of(text, references)), breaks, is_chinese(text)))
-        passage = self.builder.passage(pieces, line + 1, escape=escape_cell if cell else escape, title=title)
-        if not cell:
+        passage = self.builder.passage(
+            pieces, line + 1, escape=escaped or (escape_cell if cell else escape), title=title
+        )
+        if not cell and not escaped:
             ends = {piece.raw for piece in pieces if piece.kind is Kind.BREAK and "\n" in piece.raw}
             passage.finish = no_new_block("".join(piece.raw for piece in pieces), ends)
         self.builder.write(passage)
@@ -292,6 +348,10 @@ def fits(opening: Delimiter, closing: Delimiter) -> bool:
 def escape(text: str) -> str:
     """A translation must not turn into HTML."""
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
+
+
+def escape_quoted(text: str) -> str:
+    return escape(text).replace('"', "'")
 
 
 def escape_cell(text: str) -> str:
