@@ -81,6 +81,11 @@ def test_which_sentences_are_judged() -> None:
         found = judged_sentences(store, Config(labels=LabelsConfig(sentences=wanted), training=kept)).tolist()
         taken = {n // 4 for n in found}
         assert taken <= documents and len(taken) == count and found == [n for n in everyone if n // 4 in taken]
+    of_dev = Config(labels=LabelsConfig(sentences=1, dev_sentences=9), training=kept)  # dev is nobody's to learn from
+    found = judged_sentences(store, of_dev, "dev").tolist()
+    taken = {n // 4 for n in found}
+    assert len(taken) == 3 and found == [n for n in everyone if n // 4 in taken]
+    assert judged_sentences(store, Config(labels=LabelsConfig(sentences=1)), "dev").tolist() == everyone
 
 
 def test_rounding_is_no_gain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -130,6 +131,20 @@ def test_labelling_some_subsets(tiny_config: Path, stages: Path, tmp_path: Path)
     np.save(tmp_path / "some" / "dev.npy", np.full_like(dev, np.nan))
     with pytest.raises(DynctxError, match="no value of dev; there is nothing to be judged by"):
         RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+
+
+def test_labelling_some_of_dev(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    settings = rewarded(stages, f"labels.folder={tmp_path / 'some'}", "labels.dev_sentences=1", "scorer.enabled=true")
+    label_corpus(changed(tiny_config, tmp_path, *settings))
+    recipe = RewardedRecipe(changed(tiny_config, tmp_path, *settings), CPU)
+    judged, borders = recipe.dev.usable, np.asarray(recipe.dev.gatherer.store.documents)
+    first, last = np.flatnonzero(judged)[[0, -1]]
+    assert (first, last + 1) in itertools.pairwise(borders.tolist()) and len(borders) > 2  # one document of several
+    values = np.load(tmp_path / "some" / "dev.npy")
+    assert not np.isnan(values[judged]).any() and np.isnan(values[~judged]).all() and judged[first : last + 1].all()
+    assert recipe.validate()["none"] == pytest.approx(values[judged, 0].mean())
+    with pytest.raises(DynctxError, match="dev_sentences was 1, is 0"):
+        label_corpus(changed(tiny_config, tmp_path, *rewarded(stages, f"labels.folder={tmp_path / 'some'}")))
 
 
 def test_expectation_by_hand() -> None:

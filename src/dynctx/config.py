@@ -132,6 +132,7 @@ class LabelsConfig:
     together: bool = False
     between: bool = False
     sentences: int = 0
+    dev_sentences: int = 0
     subsets: int = 0
     batch_tokens: int = 32768
 

@@ -48,6 +48,7 @@ AT_LEAST: dict[str, float] = {
             "scorer.set_layers",
             "labels.margin",
             "labels.sentences",
+            "labels.dev_sentences",
             "labels.subsets",
             "reinforce.price",
             "reinforce.entropy_bonus",

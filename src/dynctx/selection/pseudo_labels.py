@@ -122,6 +122,7 @@ def label(
         "scope": model.translator.scope,
         "data": config.data.folder,
         "sentences": config.labels.sentences,
+        "dev_sentences": config.labels.dev_sentences,
         "subsets": config.labels.subsets,
         "reserve": config.training.reserve,
     }
@@ -137,7 +138,7 @@ def label(
         judge = partial(kind.judge, model, gatherer, batch_tokens=config.labels.batch_tokens)
         if config.labels.subsets and split == "train":  # validation must know of every subset
             judge = partial(judge, count=config.labels.subsets)
-        wanted = judged_sentences(store, config) if split == "train" else np.flatnonzero(store.usable)
+        wanted = judged_sentences(store, config, split)
         parts = [wanted[i : i + PART] for i in range(0, len(wanted), PART)]
         for number, sentences in enumerate(parts):
             place = folder / "parts" / f"{split}-{number:06d}.npy"
@@ -163,13 +164,13 @@ def label(
     return True
 
 
-def judged_sentences(store: TokenStore, config: Config) -> Ints:
-    """Usable sentences of train, of some documents only where the config says so."""
+def judged_sentences(store: TokenStore, config: Config, split: str = "train") -> Ints:
+    """Usable sentences, of some documents only where the config says so."""
     wanted = np.asarray(store.usable)
-    if config.training.reserve:
+    if config.training.reserve and split == "train":
         wanted = reserved(store, config.training.reserve)
-    if config.labels.sentences:
-        wanted = some_documents(store, wanted, config.labels.sentences)
+    if count := config.labels.sentences if split == "train" else config.labels.dev_sentences:
+        wanted = some_documents(store, wanted, count)
     return np.flatnonzero(wanted)
 
 
@@ -179,7 +180,11 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     if known.exists():
         earlier = read_about(folder)
         check_text(folder, about["text"])
-        earlier = {"reserve": 0.0, "subsets": 0} | earlier  # labels of before these were written down
+        earlier = {
+            "reserve": 0.0,
+            "subsets": 0,
+            "dev_sentences": 0,
+        } | earlier  # labels of before these were written down
         for key in ("weights", "text"):
             if key not in earlier:
                 about.pop(key, None)  # nobody knows any more, or ever did
