@@ -47,6 +47,28 @@ def test_xliff_segments_of_the_source(files: Files) -> None:
     assert expected in shouted(files.open("a.xlf", xliff(unit)))
 
 
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (
+            'say <sm id="m" translate="no"/>the <pc id="1">WORD</pc><em startRef="m"/> now',
+            'SAY <sm id="m" translate="no"/>the <pc id="1">WORD</pc><em startRef="m"/> NOW',
+        ),
+        ('say <sm id="m"/>a<em startRef="m"/>', 'SAY <sm id="m"/>A<em startRef="m"/>'),
+        # which begins in one element and ends in another: its end cannot be found in a translation
+        (
+            '<pc id="1">a <sm id="m" translate="no"/>b</pc> c<em startRef="m"/>',
+            '<pc id="1">A <sm id="m" translate="no"/>B</pc> C<em startRef="m"/>',
+        ),
+        ('a <sm id="m" translate="no"/>b', 'A <sm id="m" translate="no"/>B'),
+    ],
+)
+def test_xliff_2_a_part_that_is_not_to_be_translated(files: Files, text: str, expected: str) -> None:
+    head = '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de"><file id="f">'
+    content = f'{head}<unit id="u"><segment><source>{text}</source></segment></unit></file></xliff>'
+    assert f"<target>{expected}</target>" in shouted(files.open("a.xlf", content))
+
+
 def test_tmx_a_variant_of_tags_alone(files: Files) -> None:
     english = '<tuv xml:lang="en"><seg>Hi <ph x="1"/></seg></tuv>'
     german = '<tuv xml:lang="de"><seg><ph x="1"/></seg></tuv>'

@@ -32,6 +32,8 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 PROTECTED = re.compile(r"\s(?:translate\s*=\s*[\"']no[\"']|mtype\s*=\s*[\"']protected[\"'])")
+ID = re.compile(r"""\sid\s*=\s*["']([^"']*)["']""")
+START_REFERENCE = re.compile(r"""\sstartRef\s*=\s*["']([^"']*)["']""")
 HTML_TAG = re.compile(r"(</?[a-zA-Z][\w\-]*(?:\s[^<>]*)?/?>)")
 VOID = ("br", "img", "hr", "input", "wbr")  # tags of HTML that nothing closes
 OWN_ENTITIES = re.compile(r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);")
@@ -144,7 +146,11 @@ def pieces_of(content: str, tags: Tags) -> list[Piece]:
         position = match.end()
         if match["start"]:
             name = match["start"].rpartition(":")[2]
-            if match["empty"]:
+            if match["empty"] and (end := protected_end(content, match)):
+                raw, inner = content[match.start() : end], shown(content[match.end() : end])
+                pieces.append(kept(raw, inner) if inner else single(raw))
+                position = end
+            elif match["empty"]:
                 pieces.append(one_tag(match[0], name, tags))
             elif PROTECTED.search(match["attributes"]):
                 position = element_end(content, match)
@@ -203,6 +209,24 @@ def element_end(content: str, start: re.Match[str]) -> int:
         depth += bool(match["start"] and not match["empty"]) - bool(match["end"])
         position = match.end()
     return position
+
+
+def protected_end(content: str, start: re.Match[str]) -> int:
+    """Where the <em/> ends that belongs to <sm id="..." translate="no"/>; 0 where this is none, or elements begin
+    inside and end outside."""
+    identity = ID.search(start["attributes"])
+    if start["start"].rpartition(":")[2] != "sm" or not PROTECTED.search(start["attributes"]) or not identity:
+        return 0
+    depth = 0
+    for match in TOKEN.finditer(content, start.end()):
+        depth += bool(match["start"] and not match["empty"]) - bool(match["end"])
+        if match["empty"] and match["start"].rpartition(":")[2] == "em":
+            reference = START_REFERENCE.search(match["attributes"])
+            if reference and reference[1] == identity[1]:
+                return match.end() if not depth else 0
+        if depth < 0:
+            return 0
+    return 0
 
 
 def shown(content: str) -> str:
