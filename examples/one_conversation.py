@@ -3,7 +3,8 @@
     python examples/one_conversation.py RESULTS/TABLE.translations.json data/quoting/test 0 -o data/quoting/dialogue
     dynctx compare data/quoting/dialogue/none.jsonl ... --reference data/quoting/dialogue/reference.jsonl
 
-The second argument is what examples/two_conversations.py was told to write; the third is the conversation, 0 or 1.
+The second argument is what examples/two_conversations.py was told to write; the third is the conversation, 0 or
+1 (or what else OUTPUT.whose has).
 Writes a file for each row of the table, by its name, and one of the references.
 """
 
@@ -29,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The translations of one of two conversations.")
     parser.add_argument("translations")
     parser.add_argument("stream")
-    parser.add_argument("conversation", choices=("0", "1"))
+    parser.add_argument("conversation")
     parser.add_argument("-o", "--output", type=Path, required=True)
     asked = parser.parse_args()
     whose = list(read_documents(asked.stream + ".whose"))

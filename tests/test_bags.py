@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,9 @@ def expected(words: Embedding, *ids: int) -> torch.Tensor:
 def test_means_by_hand() -> None:
     """Of each pair the words of the sentence and of the candidate, without <DCS>, <SEP> and padding."""
     words, instances = embedding(), instances_of(2, 3)
-    means = mean_vectors(instances, words)
+    means, lengths = mean_vectors(instances, words)
     place = instances.owner.flatten()[instances.head]
+    assert lengths[place[0]].tolist() == [[3, 1], [3, 2], [3, 1]] and lengths[place[1, SCOPE]].tolist() == [40, 1]
     sentence, candidates = (10, 13, 12), [(12,), (10, 11), (NON,)]
     for column, candidate in enumerate(candidates):
         a, b = means[place[0, column]]
@@ -65,7 +67,8 @@ def test_the_state_of_a_pair_by_hand() -> None:
         normal = (mean - mean.mean()) / (mean.var(unbiased=False) + 1e-5).sqrt()
         sides.append(bags.project.weight @ normal + bags.project.bias)
     a, b = sides
-    state = torch.relu(bags.compare.weight @ torch.cat([a, b, a * b, (a - b).abs()]) + bags.compare.bias)
+    lengths = torch.tensor([math.log(3), 0.0], dtype=torch.float64)
+    state = torch.relu(bags.compare.weight @ torch.cat([a, b, a * b, (a - b).abs(), lengths]) + bags.compare.bias)
     assert found.shape == (1, SCOPE + 1, 8) and torch.allclose(found[0, 0], state)
 
 
