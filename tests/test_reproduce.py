@@ -83,6 +83,8 @@ def test_all_that_a_run_builds_on_has_its_seed(
     assert config.seed == 3 and Path(config.training.output) == place / "c"
     assert (Path(config.training.init), Path(config.labels.model)) == (place / "b", place / "a")
     assert Path(config.labels.folder) == place / "c-labels"
+    table.table.settings.append("labels.folder=shared")  # one for all
+    assert table.config("c", 3).labels.folder == "shared"
     trained: list[str] = []
     monkeypatch.setattr(training, "run", lambda config, deadline: trained.append(config.training.output) or {})
     table.ensure("b", 3)

@@ -191,11 +191,13 @@ class Reproduction:
             config = apply_overrides(load_config(self.table.config), self.table.settings)
             known = read_config(run.model)
             return replace(config, model=known.model, scorer=known.scorer)
-        settings = [*self.table.settings, f"seed={seed}", f"training.output={self.place(name, seed)}"]
+        # one folder of labels for all runs that learn from them may be named in the table's settings
+        own = [f"labels.folder={self.labels(name, seed)}"] if run.labels else []
+        settings = [*own, *self.table.settings, f"seed={seed}", f"training.output={self.place(name, seed)}"]
         if run.init:
             settings.append(f"training.init={self.place(run.init, seed)}")
         if run.labels:
-            settings += [f"labels.model={self.place(run.labels, seed)}", f"labels.folder={self.labels(name, seed)}"]
+            settings.append(f"labels.model={self.place(run.labels, seed)}")
         return apply_overrides(load_config(self.table.config), [*settings, *run.settings])
 
     def labels(self, name: str, seed: int) -> Path:
