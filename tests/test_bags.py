@@ -104,3 +104,22 @@ def test_a_scorer_of_the_other_reader_is_left_behind(tiny_config: Path, stages: 
     assert model.scorer is not None and model.scorer.bags is not None
     before = load_model(stages / "scorer").translator.state_dict()
     assert all(torch.equal(weight, before[name]) for name, weight in model.translator.state_dict().items())
+
+
+def test_a_scorer_may_be_left_behind_to_begin_anew(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
+    settings = [
+        *SHORT,
+        f"labels.folder={stages / 'labels'}",
+        f"training.init={stages / 'scorer'}",
+        "scorer.enabled=true",
+    ]
+    kept, fresh = (
+        ScorerRecipe(changed(tiny_config, tmp_path, *settings, f"scorer.fresh={said}"), torch.device("cpu"))
+        for said in ("false", "true")
+    )
+    assert fresh.copied[-1] == "left behind: its context scorer (scorer.fresh is true)"
+    before = load_model(stages / "scorer")
+    assert before.scorer is not None
+    for recipe, same in ((kept, True), (fresh, False)):
+        assert torch.equal(recipe.scorer.hidden.weight, before.scorer.hidden.weight) is same
+        assert torch.equal(recipe.translator.output.weight, before.translator.output.weight)

@@ -111,6 +111,7 @@ class ScorerConfig:
 
     enabled: bool = False
     reader: Literal["pairs", "bags"] = "pairs"
+    fresh: bool = False
     pair_layers: int = 2
     set_layers: int = 2
     dropout: float = 0.1

@@ -187,6 +187,8 @@ def start_from(
         left = "scorer.enabled is false"
     elif earlier.scorer is not None and scorer is not None and earlier.scorer.config.reader != scorer.config.reader:
         left = f"scorer.reader is {scorer.config.reader}"
+    elif earlier.scorer is not None and scorer is not None and scorer.config.fresh:
+        left = "scorer.fresh is true"
     if left:
         earlier.scorer = None
     own, old = named(join(translator, scorer)), named(earlier.network)
