@@ -74,7 +74,7 @@ def summary(translations: list[dynctx.Translation], alone: list[str]) -> str:
     none = sum(bool(translation.probabilities) and not translation.selected for translation in translations)
     changed = sum(translation.text != other for translation, other in zip(translations, alone))
     return (
-        f"{chosen} of {candidates} earlier lines were chosen, for {none} lines none at all; "
+        f"{chosen} of {candidates} earlier lines were chosen, none at all for {none} of the lines; "
         f"context changed {changed} of {len(translations)} translations."
     )
 

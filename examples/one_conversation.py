@@ -19,11 +19,12 @@ from dynctx.documents import Document, read_documents, write_jsonl
 
 
 def kept(documents: list[list[str]], whose: list[Document], which: str) -> list[Document]:
-    """The lines of one conversation; `whose` says of each line which one it is of."""
-    return [
-        Document(about.id, tuple(line for line, owner in zip(lines, about.sentences, strict=True) if owner == which))
-        for lines, about in zip(documents, whose, strict=True)
-    ]
+    """The lines of one conversation; `whose` says of each line which one it is of. Documents without are left out."""
+    found = []
+    for lines, about in zip(documents, whose, strict=True):
+        if own := tuple(line for line, owner in zip(lines, about.sentences, strict=True) if owner == which):
+            found.append(Document(about.id, own))
+    return found
 
 
 def main() -> None:
