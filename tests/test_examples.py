@@ -69,7 +69,8 @@ def test_the_demo_shows_what_was_chosen_and_why(shown: list[list[str]]) -> None:
         assert distances == sorted(set(distances))
         sizes.append(len(chosen))
     assert max(sizes) > 1 and 0 in sizes
-    assert shown[-1][0].startswith(f"{sum(sizes)} of ") and f"none at all for {sizes.count(0)} of the lines;" in shown[-1][0]
+    end = shown[-1][0]
+    assert end.startswith(f"{sum(sizes)} of ") and f"none at all for {sizes.count(0)} of the lines;" in end
 
 
 def test_the_demo_shows_what_context_changes(shown: list[list[str]]) -> None:
