@@ -4,7 +4,7 @@
     dynctx compare data/quoting/dialogue/none.jsonl ... --reference data/quoting/dialogue/reference.jsonl
 
 The second argument is what examples/two_conversations.py was told to write; the third is the conversation, 0 or
-1 (or what else OUTPUT.whose has).
+1 (or what else OUTPUT.whose has; several, as in 2,3, are kept together).
 Writes a file for each row of the table, by its name, and one of the references.
 """
 
@@ -22,7 +22,7 @@ def kept(documents: list[list[str]], whose: list[Document], which: str) -> list[
     """The lines of one conversation; `whose` says of each line which one it is of. Documents without are left out."""
     found = []
     for lines, about in zip(documents, whose, strict=True):
-        if own := tuple(line for line, owner in zip(lines, about.sentences, strict=True) if owner == which):
+        if own := tuple(line for line, owner in zip(lines, about.sentences, strict=True) if owner in which.split(",")):
             found.append(Document(about.id, own))
     return found
 

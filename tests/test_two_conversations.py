@@ -109,3 +109,16 @@ def test_the_lines_of_one_conversation(tmp_path: Path) -> None:
     }
     expected = [["a", "c"], ["e"]]
     assert found == {"full-6": [["A", ""], ["E"]], "mine-seed-2": [["1", "3"], ["5"]], "reference": expected}
+
+
+@pytest.mark.parametrize(
+    "which, expected", [("2", [["c", "d"]]), ("0,2", [["a"], ["c", "d"]]), ("1", [["b"]]), ("0,1", [["a", "b"]])]
+)
+def test_documents_without_a_line_of_it_are_left_out(tmp_path: Path, which: str, expected: list[list[str]]) -> None:
+    (tmp_path / "test.whose").write_text("0\n1\n\n2\n2\n")
+    (tmp_path / "test.target").write_text("a\nb\n\nc\nd\n")
+    (tmp_path / "table.translations.json").write_text(json.dumps({"rows": {}}))
+    command = [sys.executable, SCRIPT.with_name("one_conversation.py"), tmp_path / "table.translations.json"]
+    subprocess.run([*command, tmp_path / "test", which, "-o", tmp_path / "out"], check=True)
+    lines = (tmp_path / "out" / "reference.jsonl").read_text().splitlines()
+    assert [json.loads(line)["sentences"] for line in lines] == expected
