@@ -157,6 +157,10 @@ def test_md_tabs(files: Files, text: str) -> None:
         ('??? tip "a title"\n\n    text\n\ntext\n', '??? tip "A TITLE"\n\n    TEXT\n\nTEXT\n'),
         # one in the other, with tabs
         ('=== "tab"\n\n\t!!! note ""\n\n\t\ttext\n', '=== "TAB"\n\n\t!!! note ""\n\n\t\tTEXT\n'),
+        (
+            "[^a]: a note\n\n    two\n[^b]: the other\n\n    ```\n    code\n    ```\n\ntext\n",
+            "[^a]: A NOTE\n\n    TWO\n[^b]: THE OTHER\n\n    ```\n    code\n    ```\n\nTEXT\n",
+        ),
         # no head of anything: code stays code
         ("text\n\n    code\n", "TEXT\n\n    code\n"),
         ("```\n[^n]: note\n```\n\n    code\n", "```\n[^n]: note\n```\n\n    code\n"),
@@ -168,6 +172,11 @@ def test_md_tabs(files: Files, text: str) -> None:
 def test_md_what_is_indented_below(files: Files, source: str, expected: str) -> None:
     assert shouted(files.open("a.md", source)) == expected
     assert unchanged(files.open("a.md", source)) == source
+
+
+def test_md_as_deep_as_one_likes(files: Files) -> None:
+    content = "".join(f"{'    ' * depth}!!! note\n" for depth in range(2000)) + "    " * 2000 + "text\n"
+    assert shouted(files.open("a.md", content)) == content.replace("text", "TEXT")
 
 
 def test_md_a_definition_is_a_sentence_of_its_own(files: Files) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Collection, Iterator
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from dynctx.files import BOM
@@ -26,9 +26,8 @@ FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|(?<=\n)\.\.\.)[ 
 CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?|===[!+]? (?=\"))")  # admonitions and tabs of several site generators
 CONTAINER_TITLE = re.compile(r'"([^"]*[^"\s][^"]*)"\s*\Z')
 DEFINITION = re.compile(r":[ \t]+(?=\S)")  # below a term: what it is
-INDENTED_BELOW = re.compile(
-    r"(?:!!!|\?\?\?\+?) |===[!+]? \"|\[\^[^\]\s]+\]:|:[ \t]+\S"
-)  # what follows, indented, is in it
+# what follows one of these, indented, is in it
+INDENTED_BELOW = re.compile(r"(?:!!!|\?\?\?\+?) |===[!+]? \"|\[\^[^\]\s]+\]:|:[ \t]+\S")
 INDENT = re.compile(r" {4}| {0,3}\t")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 TARGET = r"\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)"  # (address "title")
@@ -106,18 +105,21 @@ def unindented(lines: list[str]) -> list[str]:
     """The lines below a footnote, a definition or the head of an admonition, without the indentation that puts them
     there: CommonMark, which knows none of these, would take them for code."""
     found: list[str] = []
-    fence = ""
-    while len(found) < len(lines):
-        line = lines[len(found)]
-        found.append(line)
+    depth, fence = 0, ""  # how many of these the line is in
+    for line in lines:
+        inside = 0
+        while inside < depth and (indent := INDENT.match(line)):
+            line, inside = line[indent.end() :], inside + 1
+        if inside < depth and line.strip():  # the end of some, and of a fence in them
+            depth, fence = inside, ""
         if mark := FENCE.match(line):
             if not fence:
                 fence = mark[1]
             elif mark[1].startswith(fence) and not line.strip(" \t`~"):
                 fence = ""
         if not fence and INDENTED_BELOW.match(line):
-            below = list(takewhile(lambda below: not below.strip() or INDENT.match(below), lines[len(found) :]))
-            found += unindented([INDENT.sub("", line, count=1) for line in below])
+            depth += 1
+        found.append(line)
     return found
 
 

@@ -180,11 +180,8 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     if known.exists():
         earlier = read_about(folder)
         check_text(folder, about["text"])
-        earlier = {
-            "reserve": 0.0,
-            "subsets": 0,
-            "dev_sentences": 0,
-        } | earlier  # labels of before these were written down
+        # labels of before these were written down
+        earlier = {"reserve": 0.0, "subsets": 0, "dev_sentences": 0} | earlier
         for key in ("weights", "text"):
             if key not in earlier:
                 about.pop(key, None)  # nobody knows any more, or ever did
