@@ -107,9 +107,10 @@ def unindented(lines: list[str]) -> list[str]:
     found: list[str] = []
     depth, fence = 0, ""  # how many of these the line is in
     for line in lines:
-        inside = 0
-        while inside < depth and (indent := INDENT.match(line)):
-            line, inside = line[indent.end() :], inside + 1
+        inside = start = 0
+        while inside < depth and (indent := INDENT.match(line, start)):
+            start, inside = indent.end(), inside + 1
+        line = line[start:]
         if inside < depth and line.strip():  # the end of some, and of a fence in them
             depth, fence = inside, ""
         if mark := FENCE.match(line):
@@ -158,14 +159,13 @@ class Writer:
             if found < 0:
                 return  # written otherwise than read; it stays as it is
             places.append((number, found, found + len(text)))
-        if CONTAINER.match(content[0]):
-            if found_title := CONTAINER_TITLE.search(content[0]):
-                number, start, _ = places[0]
-                span = (number, start + found_title.start(1), start + found_title.end(1))
-                self.passage([found_title[1]], [span], references, cell, title=True, escaped=escape_quoted)
-            content, places = content[1:], places[1:]
-        for fence, members in groupby(zip(content, places), key=lambda item: item[0].startswith(":::")):
-            if not fence:  # the ::: that ends a container is no text
+        for head, members in groupby(zip(content, places), key=lambda item: bool(CONTAINER.match(item[0]))):
+            if head:  # and the ::: that ends one: no text, but for a title
+                for text, (number, start, _) in members:
+                    if found_title := CONTAINER_TITLE.search(text):
+                        span = (number, start + found_title.start(1), start + found_title.end(1))
+                        self.passage([found_title[1]], [span], references, cell, title=True, escaped=escape_quoted)
+            else:
                 for texts, spans in definitions(list(members), split=not (cell or title)):
                     self.passage(texts, spans, references, cell, title)
 
