@@ -244,7 +244,6 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0, keys_from: int | None = None) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.cross = keys_from is not None
         if keys_from is None:
             self.query_key_value = Linear(width, 3 * width, blocks=3)
         else:
