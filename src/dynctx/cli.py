@@ -66,7 +66,7 @@ ModelFolder = Annotated[
     typer.Option("--model", "-m", help="Model folder; default: $DYNCTX_MODEL, or the one that comes with dynctx."),
 ]
 FormatName = Annotated[
-    str, typer.Option(help="txt, md, html, srt, vtt, xliff, tmx, po, jsonl, ...; default: by name and content.")
+    str, typer.Option(help="txt, md, html, srt, vtt, ass, xliff, tmx, po, jsonl, ...; default: by name and content.")
 ]
 Column = Annotated[Optional[str], typer.Option(help="JSON lines, TSV: the key or column that is the text.")]  # noqa: UP045
 Split = Annotated[bool, typer.Option("--split", help="Plain text: split paragraphs, not one sentence a line.")]

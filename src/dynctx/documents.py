@@ -20,7 +20,7 @@ from dynctx.files import StrPath, atomic_write, display_name, read_lines, split_
 FORMATS = ("auto", "blank", "docids", "d", "tsv", "jsonl", "xml", "tags")
 
 # Files for people, which `dynctx translate` takes apart: as a corpus their timings and tags would be sentences.
-MARKED = (".srt", ".vtt", ".md", ".markdown", ".html", ".htm", ".xlf", ".xliff", ".tmx", ".po", ".pot")
+MARKED = (".srt", ".vtt", ".ass", ".ssa", ".md", ".markdown", ".html", ".htm", ".xlf", ".xliff", ".tmx", ".po", ".pot")
 
 # Detection looks no further: headers of talks and news files are a dozen lines.
 HEAD_LINES = 100

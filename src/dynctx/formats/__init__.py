@@ -16,7 +16,7 @@ from dynctx.document_formats import did_you_mean
 from dynctx.documents import HEAD_LINES, detect_format
 from dynctx.errors import DynctxError, at
 from dynctx.files import BOM, display_name, not_utf8, read_bytes, split_suffixes
-from dynctx.formats import corpus, html, markdown, plain, po, srt, tmx, webvtt, xliff
+from dynctx.formats import ass, corpus, html, markdown, plain, po, srt, tmx, webvtt, xliff
 from dynctx.formats.inline import Warn
 from dynctx.formats.subtitles import SCENE_GAP
 from dynctx.formats.template import Template
@@ -30,6 +30,8 @@ SUFFIXES = {
     ".htm": "html",
     ".srt": "srt",
     ".vtt": "vtt",
+    ".ass": "ass",
+    ".ssa": "ass",
     ".xlf": "xliff",
     ".xliff": "xliff",
     ".tmx": "tmx",
@@ -44,7 +46,7 @@ SUFFIXES = {
 CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
 FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
 # to be read as text these would have their markup translated
-REFUSED = (".ass", ".ssa", ".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+REFUSED = (".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
 REMEDY = "say what it is, for instance --encoding gb18030 for Chinese, or convert it"
 DECLARED = re.compile(r"""((?:<meta\s[^<>]*?|"Content-Type:[^"]*?)charset\s*=\s*["']?)[\w.\-]+""", re.IGNORECASE)
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
@@ -104,6 +106,8 @@ def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -
             return srt.read(text, name, language, reading.scene_gap)
         case "vtt":
             return webvtt.read(text, name, language, reading.scene_gap)
+        case "ass":
+            return ass.read(text, name, language, reading.scene_gap)
         case "xliff":
             return xliff.read(text, name, languages, reading.again, warn)
         case "tmx":
@@ -136,6 +140,7 @@ def detected(path: str, text: str) -> str:
 SIGNS = {
     "vtt": re.compile(r"\AWEBVTT(?:\s|\Z)"),
     "srt": re.compile(r"\A\s*\d+\s*\n\s*\d+:\d\d:\d\d[,.]\d+\s*-->"),
+    "ass": re.compile(r"\A\s*\[Script Info\]", re.IGNORECASE),
     "xliff": re.compile(r"\A\s*<[^!].*?<?(?:\w+:)?xliff\b[^>]*\sversion\s*=", re.DOTALL),
     "tmx": re.compile(r"\A\s*<.*?<tmx\b|\A\s*<tmx\b", re.DOTALL),
     "po": re.compile(r"^msgid \".*\"\s*\n(?:\".*\"\s*\n|msgid_plural .*\n)*msgstr", re.MULTILINE),

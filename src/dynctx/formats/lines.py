@@ -19,12 +19,19 @@ def is_blank(line: str) -> bool:
     return not line.strip(SPACES)
 
 
+def trimmed(line: str) -> str:
+    return line.strip(SPACES)
+
+
 def plain_text(text: str) -> list[Piece]:
     return [text_piece(text)] if text else []
 
 
 def joined(
-    lines: Sequence[str], pieces_of: Callable[[str], list[Piece]] = plain_text, ends_sentence: bool = False
+    lines: Sequence[str],
+    pieces_of: Callable[[str], list[Piece]] = plain_text,
+    ends_sentence: bool = False,
+    content_of: Callable[[str], str] = trimmed,
 ) -> list[Piece]:
     """Lines as one passage: what is between the text of one and of the next is a line break, with all its spaces.
 
@@ -33,7 +40,7 @@ def joined(
     pieces: list[Piece] = []
     between = ""
     for line in lines:
-        content = line.strip(SPACES)
+        content = content_of(line)
         start = line.index(content) if content else 0
         between += line[:start]
         if between:

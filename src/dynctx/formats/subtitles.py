@@ -1,4 +1,4 @@
-"""What SRT and WebVTT have in common: cues become sentences, and a long silence starts a new document.
+"""What formats of subtitles have in common: cues become sentences, and a long silence starts a new document.
 
 A cue is one sentence, however many lines it has, except that a speaker's dash (or a WebVTT voice) begins a sentence,
 and that a note in brackets, [music] or (laughs), which a model would leave out, is a sentence of its own, and so is a
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from dynctx.document_formats import SPACES
 from dynctx.formats.inline import PARTS, Kind, Piece, single, text_piece
-from dynctx.formats.lines import joined
+from dynctx.formats.lines import joined, trimmed
 from dynctx.formats.placing import CJK
 from dynctx.formats.template import Builder
 from dynctx.languages import is_foreign
@@ -38,9 +38,15 @@ class Cues:
     """Adds cues to a builder, and watches the time between them."""
 
     def __init__(
-        self, builder: Builder, gap: float, pieces_of: Callable[[str], list[Piece]], escape: Callable[[str], str]
+        self,
+        builder: Builder,
+        gap: float,
+        pieces_of: Callable[[str], list[Piece]],
+        escape: Callable[[str], str],
+        content_of: Callable[[str], str] = trimmed,
     ) -> None:
         self.builder, self.gap, self.pieces_of, self.escape = builder, gap, pieces_of, escape
+        self.content_of = content_of
         self.until: float | None = None  # the latest end so far: cues may overlap
         self.count = 0
 
@@ -59,7 +65,7 @@ class Cues:
         }
 
     def text(self, lines: list[str], number: int) -> None:
-        """The lines of a cue, with their line ends, of which the first is line `number` of the file."""
+        """The lines of a cue, with their ends, of which the first is in line `number` of the file."""
         apart = [self._stands_apart(line) for line in lines]
         starts = [
             n
@@ -67,8 +73,9 @@ class Cues:
             if not n or DASH.match(line) or VOICE.match(line) or apart[n] or apart[n - 1]
         ]
         for start, end in pairwise([*starts, len(lines)]):
-            pieces = with_notes(joined(lines[start:end], self._pieces))
-            passage = self.builder.passage(pieces, number + start, escape=self.escape, whole=True)
+            pieces = with_notes(joined(lines[start:end], self._pieces, content_of=self.content_of))
+            line = number + "".join(lines[:start]).count("\n")
+            passage = self.builder.passage(pieces, line, escape=self.escape, whole=True)
             passage.finish = narrowed("".join(lines[start:end]))
             self.builder.write(passage)
 

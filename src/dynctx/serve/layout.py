@@ -13,7 +13,7 @@ from dynctx.formats.subtitles import with_notes
 from dynctx.formats.template import Builder, Template
 from dynctx.serve.limits import Limits, Refused
 
-FILES = ("srt", "vtt", "html")  # what the page reads with our help
+FILES = ("srt", "vtt", "ass", "html")  # what the page reads with our help
 MARK = re.compile(r"[\n\[(（［【<{♪]")
 MOST_MARKS = 100_000
 SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]")

@@ -78,7 +78,7 @@ class DocumentAnswer(BaseModel):
 
 
 class FileRequest(BaseModel):
-    """A file of subtitles (.srt, .vtt) or HTML."""
+    """A file of subtitles (.srt, .vtt, .ass) or HTML."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,9 +1,9 @@
 // Documents in and out: text becomes sentences here; files with markup are read and written by the service.
 
 const TIMING = /^\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+/;
-const MARKED = /\.(srt|vtt|html?)$/i; // what the service reads
+const MARKED = /\.(srt|vtt|ass|ssa|html?)$/i; // what the service reads
 // what as plain text would have its markup translated
-export const UNREAD = /\.(md|markdown|xlf|xliff|tmx|po|pot|jsonl|tsv|xml|ass|ssa|tex|rst|rtf|docx|odt|epub|pdf)$/i;
+export const UNREAD = /\.(md|markdown|xlf|xliff|tmx|po|pot|jsonl|tsv|xml|tex|rst|rtf|docx|odt|epub|pdf)$/i;
 const NO_SPACES = ["zh", "ja"]; // languages that put none between sentences
 // addresses of pages and of mail, as in formats/placeholders.py
 const NOT_IN_ADDRESS = "\\s<>\"'(){}\\u3000-\\u30ff\\u3400-\\u9fff\\uff00-\\uffef";
@@ -26,7 +26,8 @@ export function decode(buffer) {
 export function markedName(text, name) {
   if (MARKED.test(name || "")) return name;
   if (text.split("\n").slice(0, 40).some((line) => TIMING.test(line))) return "text.srt";
-  return /^\uFEFF?WEBVTT\s/.test(text) ? "text.vtt" : "";
+  if (/^\uFEFF?WEBVTT\s/.test(text)) return "text.vtt";
+  return /^\uFEFF?\s*\[Script Info\]/i.test(text) ? "text.ass" : "";
 }
 
 // A document is a list of blocks. A block has the text before its sentences, the sentences, and the text after them.
