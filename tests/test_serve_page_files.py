@@ -80,6 +80,17 @@ def test_a_line_in_another_script_is_kept(browser: Any, chinese: Server) -> None
     page.close()
 
 
+def test_pasted_subtitles_are_known_by_their_first_line(page: Any) -> None:
+    head = "[Script Info]\nTitle: a film\n\n[Events]\n"
+    event = "Dialogue: 0,0:00:0%d.00,0:00:0%d.50,Default,,0,0,0,,%s\n"
+    translate(page, head + event % (1, 1, r"{\i1}the cat{\i0}\N sat") + event % (2, 2, "a dog"), 2)
+    assert cells(page, "source") == ["the cat sat", "a dog"]
+    with page.expect_download() as waiting:
+        page.click("#download")
+    assert waiting.value.suggested_filename == "translation.de.ass"
+    assert waiting.value.path().read_text().startswith(head + "Dialogue: 0,0:00:01.00,0:00:01.50,Default,,0,0,0,,{")
+
+
 def test_a_broken_file_of_subtitles(page: Any) -> None:
     page.fill("#text", "1\n00:00:01,000 --> 00:00:02,000\nthe cat\n\n2\n00:00:03 --> 00:00:04\na dog\n")
     page.click("#translate")
