@@ -15,6 +15,9 @@ from dynctx.documents import TextFile
 from dynctx.errors import DynctxError
 from dynctx.plain_data import to_yaml
 
+# each list is ten of the list before it: short to write, and far too long to be shown whole
+MANY = b"[&l0 [a], %s]" % b", ".join(b"&l%d [%s]" % (k, b", ".join([b"*l%d" % (k - 1)] * 10)) for k in range(1, 8))
+
 
 def override_refused(*overrides: str) -> str:
     with pytest.raises(DynctxError) as caught:
@@ -87,6 +90,7 @@ def test_overrides_follow_each_other_and_are_checked_together() -> None:
         ("seed", "override 'seed': expected key=value, such as training.updates=2000"),
         ("=3", "override '=3': expected key=value, such as training.updates=2000"),
         ("seed=[", "override 'seed=[': the value is not valid YAML"),
+        ("seed=2020-13-45", "override 'seed=2020-13-45': the value is not valid YAML"),
         ("trainin.updates=1", "override 'trainin.updates=1': unknown key 'trainin' (did you mean 'training'?)"),
         ("training.shedule.peak=1", "override 'training.shedule.peak=1': unknown key 'shedule' (did you mean 'sche"),
         ("training.update=1", "overrides: unknown key 'update' (did you mean 'updates'?) in training"),
@@ -141,6 +145,10 @@ def test_text_is_utf8_with_or_without_a_mark(tmp_path: Path) -> None:
         (b"data:\n  train:\n  - {source: a,\n     source: b}\n", "FILE:4: key 'source' appears twice"),
         (b"seed: &a [*a]\n", "FILE: seed is [[...]] (a list)"),
         (b"seed: !!python/name:os.system\n", "FILE:1: not valid YAML: "),
+        (b"seed: 2020-13-45\n", "FILE: not valid YAML: month must be in 1..12"),
+        (b"seed: " + b"[" * 20_000, "FILE: the config is nested too deeply"),
+        (b"seed: " + MANY, "FILE: seed is [[...], [...], [...], [...], [...], [...], ...] (a list)"),
+        (b"model: {kind: " + MANY + b"}", "FILE: model.kind is [[...], [...], [...], [...], [...], [...], ...], exp"),
     ],
 )
 def test_refused_file(tmp_path: Path, content: bytes, expected: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import reprlib
 import types
 import typing
 from collections.abc import Sequence
@@ -38,6 +39,10 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         line = mark.line + 1 if mark is not None else None
         problem = getattr(error, "problem", None) or str(error)
         raise DynctxError(f"{at(path, line)}: not valid YAML: {problem}") from None
+    except ValueError as error:  # a date that does not exist, a number of thousands of digits
+        raise DynctxError(f"{at(path)}: not valid YAML: {error}") from None
+    except RecursionError:
+        raise DynctxError(f"{at(path)}: the config is nested too deeply") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -75,7 +80,7 @@ def override(content: dict[str, Any], settings: Sequence[str]) -> None:
             raise DynctxError(f"override {setting!r}: expected key=value, such as training.updates=2000")
         try:
             value = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             raise DynctxError(f"override {setting!r}: the value is not valid YAML") from None
         _assign(content, key.split("."), value, setting)
 
@@ -139,9 +144,9 @@ def convert(hint: Any, value: Any, where: str, path: str) -> Any:
     if origin is Literal:
         if value not in arguments or isinstance(value, bool):
             choices = ", ".join(str(a) for a in arguments)
-            near = difflib.get_close_matches(str(value), [str(a) for a in arguments], 1)
+            near = difflib.get_close_matches(_shown(value).strip("'"), [str(a) for a in arguments], 1)
             hintline = f"; did you mean {near[0]}?" if near else ""
-            raise DynctxError(f"{where}: {path} is {value!r}, expected one of: {choices}{hintline}")
+            raise DynctxError(f"{where}: {path} is {_shown(value)}, expected one of: {choices}{hintline}")
         return value
     if origin is list:
         if not isinstance(value, list):
@@ -159,7 +164,7 @@ def convert(hint: Any, value: Any, where: str, path: str) -> Any:
         except ValueError:
             pass
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise DynctxError(f"{where}: {path} is {value!r} ({_kind(value)}), expected {_name(hint)}")
+        raise DynctxError(f"{where}: {path} is {_shown(value)} ({_kind(value)}), expected {_name(hint)}")
     return value
 
 
@@ -191,6 +196,13 @@ def _kind(value: Any) -> str:
     if value is None:
         return "nothing"
     return names.get(type(value), "a number" if isinstance(value, float) else type(value).__name__)
+
+
+def _shown(value: Any) -> str:
+    """A list or a mapping only in part: a few lines of YAML with aliases are one of billions."""
+    brief = reprlib.Repr()
+    brief.maxlevel = 1
+    return brief.repr(value) if isinstance(value, list | dict) else repr(value)
 
 
 def _name(hint: Any) -> str:
