@@ -319,6 +319,13 @@ def test_a_missing_shard(tmp_path: Path, subwords: Subwords) -> None:
     load_model(folder)
 
 
+def test_weights_of_an_odd_name(saved: Path) -> None:
+    (saved / "model.safetensors").rename(saved / "model-one-of-two.safetensors")
+    load_model(saved)
+    shutil.copy(saved / "model-one-of-two.safetensors", saved / "model-two-of-two.safetensors")
+    assert message(lambda: load_model(saved)) == f"{saved}: 2 weight files of 1; the folder is incomplete"
+
+
 def rewrite(saved: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
     with safe_open(saved / "model.safetensors", "pt") as file:
         weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -364,10 +371,16 @@ def test_a_config_that_is_not_yaml(saved: Path) -> None:
     assert message(lambda: load_model(saved)).startswith(f"{saved / 'config.yaml'}:")
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[1, 2]", b"3"])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[1, 2]", b"3", b"[" * 100_000], ids=range(6))
 def test_a_damaged_record(content: bytes, saved: Path) -> None:
     (saved / "about.json").write_bytes(content)
     assert message(lambda: load_model(saved)).startswith(f"{saved / 'about.json'}: damaged")
+
+
+def test_a_record_that_cannot_be_read(saved: Path) -> None:
+    (saved / "about.json").unlink()
+    (saved / "about.json").mkdir()
+    assert message(lambda: load_model(saved)) == f"{saved / 'about.json'}: cannot be read: Is a directory"
 
 
 def test_a_damaged_subword_model(saved: Path) -> None:

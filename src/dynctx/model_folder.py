@@ -163,7 +163,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise DynctxError(f"{at(folder)}: no model.safetensors here; is this a model folder?")
-    expected = int(files[0].stem.rsplit("-", 1)[-1]) if "-of-" in files[0].stem else 1
+    count = files[0].stem.rpartition("-of-")[2]  # all of the name where it is the only file
+    expected = int(count) if count.isdecimal() else 1
     if len(files) != expected:
         raise DynctxError(f"{at(folder)}: {len(files)} weight files of {expected}; the folder is incomplete")
     weights: dict[str, Tensor] = {}
@@ -268,7 +269,9 @@ def read_about(folder: Path) -> dict[str, Any]:
         return {}
     try:
         about = json.loads(place.read_text(encoding="utf-8"))
-    except ValueError:
+    except OSError as error:
+        raise DynctxError(f"{at(place)}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
         raise DynctxError(f"{at(place)}: damaged (not JSON)") from None
     if not isinstance(about, dict):
         raise DynctxError(f"{at(place)}: damaged (not a JSON object)")
