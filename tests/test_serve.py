@@ -117,6 +117,7 @@ def test_forms(client: TestClient, model: Model) -> None:
         (b'{"q": "a", "target": "de", "format": "pdf"}', "application/json", "format"),
         (b'{"q": "a", "target": "de", "source": null}', "application/json", "source"),
         (b'{"q": "\\ud800", "target": "de"}', "application/json", "sentence 1 is not valid Unicode"),
+        (b'{"q": "a", "target": "\\ud800"}', "application/json", "\\ud800 is not supported as target"),
     ],
 )
 def test_broken_bodies(client: TestClient, body: bytes, kind: str, reason: str) -> None:

@@ -37,7 +37,8 @@ class Refused(Exception):
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers or {}
+        self.status, self.headers = status, headers or {}
+        self.reason = reason.encode("utf-8", "backslashreplace").decode()  # what it quotes may be half a surrogate pair
 
 
 class Clients:
