@@ -168,6 +168,8 @@ def test_wrong_options(model: dynctx.DocumentTranslator, tmp_path: Path, monkeyp
         model.translate(FIRST, beam=0)
     with pytest.raises(DynctxError, match=r"beam must be a whole number, not 2\.5"):
         model.translate(FIRST, beam=2.5)  # type: ignore[call-overload]
+    with pytest.raises(DynctxError, match="beam must be a whole number, not True"):
+        model.translate(FIRST, beam=True)
     with pytest.raises(DynctxError, match="selector 'nearest': expected one of"):
         model.select(FIRST, selector="nearest")
     with pytest.raises(TypeError, match="expected the name of a selector, such as 'previous 2', not 3"):

@@ -207,7 +207,7 @@ def changed(decoding: DecodingConfig, **settings: Any) -> DecodingConfig:
     """A copy with the settings that were given."""
     given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
-        if not isinstance(value, int):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise DynctxError(f"{name} must be a whole number, not {value}")
         if value < 1:
             raise DynctxError(f"{name} must be at least 1, not {value}")
