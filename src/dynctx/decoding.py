@@ -1,7 +1,8 @@
 """Translating sentences of a corpus: greedy, beam and sampling, by one code path for validation, evaluation and use.
 
 Sentences are sorted by length into batches and their translations put back in order, so the result does not
-depend on the batch size. While a GPU searches one batch, the host makes the next one ready.
+depend on the batch size (but in 8 bits, `dynctx.linear`). While a GPU searches one batch, the host makes the
+next one ready.
 """
 
 from __future__ import annotations

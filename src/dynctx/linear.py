@@ -152,7 +152,8 @@ class _OneDnn(torch.autograd.Function):
 
 
 class Int8Linear(nn.Module):
-    """x W^T + b with weights of 8 bits; the scale of x is found on the fly."""
+    """x W^T + b with weights of 8 bits; the scale of x is found on the fly, one for all rows of a batch: what stands in
+    one of them changes how the others are rounded."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
