@@ -160,6 +160,10 @@ def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_confi
         ({"settings": [*TABLE["settings"], "training.updates=7"]}, r"training\.updates was 6 and is now 7"),
         ({"test": "dev"}, "row 'SentNmt', seed 1, was made with test 'news', and the table now says 'dev'"),
         ({"beam": 2}, "was made with beam 4, and the table now says 2"),
+        (
+            {"settings": [*TABLE["settings"], "decoding.length_penalty=1.0"]},
+            "was made with decoding .*'length_penalty': 0",
+        ),
         ({"rows": [{"name": "SentNmt", "run": "sentence", "selector": "none"}]}, "was made with asked ''"),
         ({"test": "nowhere"}, r"nowhere\.jsonl: no such prepared split; there are: dev, news"),
     ],

@@ -166,3 +166,35 @@ def test_the_beam_is_the_configs_unless_the_table_has_one(tiny_config: Path, tmp
         found.append(json.loads((tmp_path / f"{number}.json").read_text())["rows"]["SentNmt / 1"]["beam"])
         assert f"beam {found[-1]}." in (tmp_path / f"{number}.md").read_text()
     assert found == [4, 2, 3]
+
+
+def test_other_text_of_the_test_set_is_refused(tiny_config: Path, tmp_path: Path) -> None:
+    """Prepared again: translations of the earlier text would be compared with those of the new one."""
+    data = tmp_path / "data"
+    shutil.copytree(changed(tiny_config, tmp_path).data.folder, data)
+    settings = [*TABLE["settings"], f"data.folder={data}"]
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1], settings=settings)
+    assert reproduce(table, tmp_path / "table", 0)
+    lines = (data / "news.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (data / "news.jsonl").write_text("".join(lines[1:]), encoding="utf-8")
+    more = [TABLE["rows"][0], {"name": "once more", "run": "sentence", "control": "SentNmt"}]
+    table = write_table(tmp_path, tiny_config, rows=more, settings=settings)
+    with pytest.raises(
+        DynctxError, match=r"'SentNmt', seed 1, was made with text '.*', and the test set 'news' is now"
+    ):
+        reproduce(table, tmp_path / "table", 0)
+    (data / "news.jsonl").write_text("".join(lines), encoding="utf-8")
+    assert reproduce(table, tmp_path / "table", 0)
+
+
+def test_a_row_without_a_selector_has_what_the_table_says_now(tiny_config: Path, tmp_path: Path) -> None:
+    """Not what it said when the run was trained: decoding.selector changes nothing of a run."""
+    rows = [{"name": "full", "run": "tdnmt"}, {"name": "none", "run": "tdnmt"}]
+    tdnmt = TABLE["runs"]["tdnmt"]
+    for row, selector in zip(rows, ("full", "none")):
+        runs = {**TABLE["runs"], "tdnmt": {**tdnmt, "settings": [*tdnmt["settings"], f"decoding.selector={selector}"]}}
+        table = write_table(tmp_path, tiny_config, runs=runs, rows=[row])
+        assert reproduce(table, tmp_path / "table", 0)
+    found = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert [found[f"{name} / 1"]["selector"] for name in ("full", "none")] == ["full", "none"]
+    assert found["full / 1"]["selected"] > found["none / 1"]["selected"] == 0

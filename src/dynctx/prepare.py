@@ -11,6 +11,7 @@ inside and put in its place at the end, so what was prepared before stays whole 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -339,6 +340,12 @@ def read_held_out(folder: str | Path, name: str) -> list[tuple[Document, Documen
         raise DynctxError(f"{path}: no such prepared split; {hint}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise DynctxError(f"{path}: damaged ({error}); run 'dynctx prepare' again") from None
+
+
+def fingerprint_of(pairs: list[tuple[Document, Document]]) -> str:
+    """Of the texts of a test set: what one name stood for yesterday may be other text today."""
+    content = json.dumps([[source.sentences, target.sentences] for source, target in pairs])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def card_text(card: dict[str, Any]) -> str:

@@ -28,9 +28,9 @@ from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
 from dynctx.model_folder import check_selector, find_model, load_model, read_about, read_config
 from dynctx.pipeline import translate_and_explain
-from dynctx.prepare import read_held_out
+from dynctx.prepare import fingerprint_of, read_held_out
 from dynctx.table_pages import keyed, markdown, means
-from dynctx.tables import TableRow, chosen_rows, compared, load_table
+from dynctx.tables import TableRow, asked, chosen_rows, compared, is_scored, load_table
 
 # what does not change a run of a stage, or is set by the stage itself; a run may lie elsewhere than where it was made
 ELSEWHERE = ("training.init", "data.folder", "labels.folder", "labels.model", "scorer.enabled")
@@ -67,8 +67,9 @@ class Reproduction:
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
         self.rows = chosen_rows(self.table, path, only)
-        common = apply_overrides(load_config(self.table.config), self.table.settings)
-        self.table.beam = self.table.beam or common.decoding.beam
+        self.common = apply_overrides(load_config(self.table.config), self.table.settings)
+        self.table.beam = self.table.beam or self.common.decoding.beam
+        self.text = ""  # the fingerprint of the test set
         self.checked: set[tuple[str, int]] = set()  # runs that are what the table says, and their seeds
         self.known: dict[str, list[bleu.Score]] = {}  # scores as they are compared, by the same
         self.deadline = time.monotonic() + 60 * minutes if minutes else None
@@ -110,7 +111,7 @@ class Reproduction:
         """True when the whole table is there, or those of its rows that were asked for."""
         wanted = [(row, seed) for row in self.rows for seed in row.seeds or self.table.seeds]
         wanted.sort(key=lambda pair: pair[1])  # one seed after the other
-        read_held_out(apply_overrides(load_config(self.table.config), self.table.settings).data.folder, self.table.test)
+        self.text = fingerprint_of(read_held_out(self.common.data.folder, self.table.test))
         for row, seed in wanted:  # before anything is done or written
             self.check_row(row, seed)
         try:
@@ -188,9 +189,8 @@ class Reproduction:
     def config(self, name: str, seed: int) -> Config:
         run = self.table.runs[name]
         if run.model:
-            config = apply_overrides(load_config(self.table.config), self.table.settings)
             known = read_config(run.model)
-            return replace(config, model=known.model, scorer=known.scorer)
+            return replace(self.common, model=known.model, scorer=known.scorer)
         # one folder of labels for all runs that learn from them may be named in the table's settings
         own = [f"labels.folder={self.labels(name, seed)}"] if run.labels else []
         settings = [*own, *self.table.settings, f"seed={seed}", f"training.output={self.place(name, seed)}"]
@@ -244,16 +244,13 @@ class Reproduction:
                 raise DynctxError(f"row {row.name!r}: {error}") from None
         self.check_run(row.run, seed)
         record = self.results.get(keyed(row.name, seed), {})
-        for name, now in self.asked(row).items():
+        for name, now in asked(self.table, row, config.decoding, self.text).items():
             if record.get(name, now) != now:
+                says = f"the test set {self.table.test!r} is now" if name == "text" else "the table now says"
                 raise DynctxError(
                     f"{at(self.output.with_suffix('.json'))}: row {row.name!r}, seed {seed}, was made with {name} "
-                    f"{record[name]!r}, and the table now says {now!r}; give it another name, or remove it there"
+                    f"{record[name]!r}, and {says} {now!r}; give it another name, or remove it there"
                 )
-
-    def asked(self, row: TableRow) -> dict[str, Any]:
-        run = self.table.runs[row.run].model or row.run
-        return {"run": run, "test": self.table.test, "beam": self.table.beam, "asked": row.selector}
 
     def check_run(self, name: str, seed: int) -> None:
         from dynctx.training.same_run import FREE, differences
@@ -296,10 +293,12 @@ class Reproduction:
         config = self.config(row.run, seed)
         model = load_model(self.place(row.run, seed), pick_device(config.runtime.device))
         pairs = read_held_out(config.data.folder, self.table.test)
-        if row.selector == "oracle":
+        what = asked(self.table, row, config.decoding, self.text)
+        wanted = what["decoding"]["selector"]
+        if wanted == "oracle":
             selector = oracle_of(model, pairs)
         else:
-            selector = model.choose(row.selector) if row.selector else model.selector
+            selector = model.choose(wanted) if wanted else model.selector
         decoding = changed(
             config.decoding, beam=self.table.beam, batch_sentences=1024 if model.device.type == "cuda" else 64
         )
@@ -311,7 +310,7 @@ class Reproduction:
         self.results[keyed(row.name, seed)] = {
             "row": row.name,
             "seed": seed,
-            **self.asked(row),
+            **what,
             "selector": selector.name,
             "selected": round(sum(sizes) / max(1, len(sizes)), 3),
             "empty": round(sum(not size for size in sizes) / max(1, len(sizes)), 3),
@@ -359,10 +358,10 @@ class Reproduction:
                 f"{at(place)}: lacks the translations of row {name!r}, seed {seed}; bring them, or begin anew"
             )
         if key not in self.known:
-            config = apply_overrides(load_config(self.table.config), self.table.settings)
-            references = [target for _, target in read_held_out(config.data.folder, self.table.test)]
+            data = self.common.data
+            references = [target for _, target in read_held_out(data.folder, self.table.test)]
             found = [Document(d.id, tuple(s)) for d, s in zip(references, self.said[key])]
-            self.known[key] = score_documents(found, references, config.data.target_language or "en")
+            self.known[key] = score_documents(found, references, data.target_language or "en")
         return self.known[key]
 
     def write(self, translated: bool = False) -> None:
@@ -379,11 +378,6 @@ class Reproduction:
             with atomic_write(self.output.with_suffix(".md")) as file:
                 file.write(markdown(self.table, self.command, self.results))
         self.changed.clear()
-
-
-def is_scored(record: dict[str, Any], row: TableRow) -> bool:
-    """Scored, and compared with just those rows that the table says now."""
-    return "scores" in record and [found["row"] for found in record["against"]] == compared(row)
 
 
 def reproduce(

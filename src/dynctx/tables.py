@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+from dynctx.config import DecodingConfig
 from dynctx.errors import DynctxError, at
 from dynctx.plain_data import build, read_yaml
 
@@ -51,6 +53,26 @@ class TableConfig:
 
 def compared(row: TableRow) -> list[str]:
     return [name for name in (row.control, *row.others) if name]
+
+
+def is_scored(record: dict[str, Any], row: TableRow) -> bool:
+    """Scored, and compared with just those rows that the table says now."""
+    return "scores" in record and [found["row"] for found in record["against"]] == compared(row)
+
+
+def asked(table: TableConfig, row: TableRow, decoding: DecodingConfig, text: str) -> dict[str, Any]:
+    """What a row is of: it stays so, or the rows of a table could not be compared. text: the test set's fingerprint."""
+    run = table.runs[row.run]
+    search = {name: getattr(decoding, name) for name in ("length_penalty", "max_extra", "sampling", "temperature")}
+    return {
+        "run": run.model or row.run,
+        "test": table.test,
+        "text": text,
+        "beam": table.beam,
+        "asked": row.selector,
+        # what the run's settings say now; a model from elsewhere has a selector of its own
+        "decoding": {**search, "selector": row.selector or ("" if run.model else decoding.selector)},
+    }
 
 
 def seeds_of(table: TableConfig, row: TableRow) -> set[int]:
