@@ -12,11 +12,12 @@ import pytest
 from small_tables import TABLE, write_table
 from tiny_runs import Warm, changed, until
 
-from dynctx import commands
+from dynctx import commands, training
 from dynctx.claims import claimed
 from dynctx.config import Config
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
+from dynctx.model_folder import read_about, read_config
 from dynctx.prepare import read_held_out
 from dynctx.reproduce import reproduce
 
@@ -198,3 +199,16 @@ def test_a_row_without_a_selector_has_what_the_table_says_now(tiny_config: Path,
     found = json.loads((tmp_path / "table.json").read_text())["rows"]
     assert [found[f"{name} / 1"]["selector"] for name in ("full", "none")] == ["full", "none"]
     assert found["full / 1"]["selected"] > found["none / 1"]["selected"] == 0
+
+
+def test_a_run_that_was_lengthened_half_way_is_what_the_table_says(tiny_config: Path, tmp_path: Path) -> None:
+    """Though its best model is from before that."""
+    still = ["training.validate_every=2", "training.schedule={peak: 1.0e-12, warmup: 1}"]  # the first stays the best
+    place, only = tmp_path / "runs" / "seed1" / "sentence", TABLE["rows"][:1]
+    settings = [*TABLE["settings"], *still]
+    training.run(changed(tiny_config, place, "seed=1", *settings, "training.updates=4"))
+    (place / "state" / "finished.json").unlink()  # as if it had been paused there
+    table = write_table(tmp_path, tiny_config, rows=only, settings=[*settings, "training.updates=8"])
+    assert reproduce(table, tmp_path / "table", 0)
+    assert read_config(place).training.updates == 4 and read_about(place / "model")["run_updates"] == 8
+    assert reproduce(table, tmp_path / "table", 0)

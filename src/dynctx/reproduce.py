@@ -271,7 +271,9 @@ class Reproduction:
                     f"{place}: this run began with other weights than {self.place(run.init, seed)} now has; remove it "
                     "and the rows that it has in the results, or bring back what it began with"
                 )
-        free = [key for key in FREE if key != "training.updates"]  # a finished run had so many
+        # a finished run had so many updates; the model that it kept may be older than the last word on that
+        ended = read_about(find_model(place)).get("run_updates") == config.training.updates
+        free = [key for key in FREE if ended or key != "training.updates"]
         differing = differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
         if not differing:
             return
