@@ -25,7 +25,7 @@ from dynctx.beam_search import BeamSearch
 from dynctx.config import CadecConfig, Config, DecodingConfig, TrainingConfig
 from dynctx.corpus import TokenStore
 from dynctx.losses import token_losses
-from dynctx.selection.scoring import score
+from dynctx.scoring import score
 from dynctx.subwords import BOS, EOS, SPECIAL
 from dynctx.training.translation import freeze_for_stage
 from dynctx.translators import build_translator

@@ -24,7 +24,7 @@ from dynctx.evaluation.context_use import (
     to_text,
 )
 from dynctx.evaluation.split import Split
-from dynctx.selection.scoring import Scores
+from dynctx.scoring import Scores
 from dynctx.selection.strategies import parse_selector
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynctx.config import Config, LabelsConfig, TrainingConfig
 from dynctx.corpus import TokenStore
-from dynctx.selection.pseudo_labels import (
+from dynctx.labels.pseudo_labels import (
     Labels,
     judged_sentences,
     statistics,

@@ -14,9 +14,9 @@ from dynctx.commands import label_corpus
 from dynctx.corpus import TokenStore
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
+from dynctx.labels.outside_values import read_values, warn_of_gaps
 from dynctx.model_folder import load_model
 from dynctx.pipeline import select_documents
-from dynctx.selection.outside_values import read_values, warn_of_gaps
 
 pytest_plugins = ("tiny_fixtures",)
 

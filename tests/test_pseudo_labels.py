@@ -23,11 +23,8 @@ from dynctx.corpus import TokenStore
 from dynctx.decoding import search
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import sentence_bleus
-from dynctx.losses import token_losses
-from dynctx.model_folder import Model
-from dynctx.prepare import load_subwords, prepare
-from dynctx.selection import pseudo_labels
-from dynctx.selection.pseudo_labels import (
+from dynctx.labels import pseudo_labels
+from dynctx.labels.pseudo_labels import (
     Labels,
     bleu_values,
     check_text,
@@ -38,6 +35,9 @@ from dynctx.selection.pseudo_labels import (
     statistics,
     write,
 )
+from dynctx.losses import token_losses
+from dynctx.model_folder import Model
+from dynctx.prepare import load_subwords, prepare
 from dynctx.translators import build_translator
 
 NAN = float("nan")
@@ -138,7 +138,7 @@ def test_bleus_are_counted_in_words_of_the_target_language(judge: Model, monkeyp
         languages.append(language)
         return [0.0] * len(texts)
 
-    monkeypatch.setattr("dynctx.selection.pseudo_labels.sentence_bleus", counted)
+    monkeypatch.setattr("dynctx.labels.pseudo_labels.sentence_bleus", counted)
     bleu_values(judge, gatherer_of(judge), np.array([0, 1]), batch_tokens=60)
     assert languages == ["zh"]
 

@@ -12,7 +12,7 @@ from stage_runs import SCOPE, recipe_of, reinforced
 from tiny_runs import changed
 
 from dynctx.batches import Batch, Gatherer, retargeted
-from dynctx.selection.scoring import score, sums
+from dynctx.scoring import score, sums
 from dynctx.subwords import EOS
 from dynctx.training import reinforce
 from dynctx.training.reinforce import Outcome, ReinforceRecipe

@@ -17,9 +17,9 @@ from dynctx.batches import Gatherer
 from dynctx.commands import label_corpus
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
+from dynctx.labels.reward_tables import describe, reward_values, some_subsets, statistics, subset_bits
 from dynctx.model_folder import load_model, load_weights
-from dynctx.selection.reward_tables import describe, reward_values, some_subsets, statistics, subset_bits
-from dynctx.selection.scoring import score
+from dynctx.scoring import score
 from dynctx.training.reinforce import ReinforceRecipe
 from dynctx.training.rewarded import RewardedRecipe, expected
 from dynctx.training.scorer import ScorerRecipe

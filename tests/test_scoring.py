@@ -12,14 +12,14 @@ import torch
 from tiny_models import PAIRS, SCOPE, tiny_model
 from torch import Tensor, nn
 
+from dynctx import scoring
 from dynctx.batches import Batch, Gatherer
 from dynctx.corpus import TokenStore
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.split import Given, Split, selections
-from dynctx.selection import scoring
+from dynctx.scoring import score
 from dynctx.selection.reward import rewards, token_costs
-from dynctx.selection.scoring import score
 from dynctx.selection.strategies import parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt

@@ -207,6 +207,10 @@ class Gatherer:
             [starts[sentences + 1] - starts[sentences], targets[sentences + 1] - targets[sentences], context]
         )
 
+    def candidates(self, sentences: Ints) -> Ints:
+        """[n] how many earlier sentences each has that may be its context."""
+        return np.minimum(sentences - self.firsts[sentences], self.scope)
+
     def to_device(self, array: NDArray[Any]) -> Tensor:
         """A host array as a tensor on the device, without waiting."""
         tensor = torch.from_numpy(array)

@@ -38,8 +38,8 @@ def train_model(config: Config) -> None:
 
 def label_corpus(config: Config, deadline: float | None = None) -> bool:
     """Pseudo labels for train and dev, alone or as one of torchrun's processes; False if the time was up."""
-    from dynctx.selection.outside_values import adopt
-    from dynctx.selection.pseudo_labels import label
+    from dynctx.labels.outside_values import adopt
+    from dynctx.labels.pseudo_labels import label
     from dynctx.training.loop import make_fabric
 
     if config.labels.train or config.labels.dev:

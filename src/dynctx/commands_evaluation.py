@@ -22,10 +22,10 @@ from dynctx.evaluation.contrastive_sets import as_record, read_sets
 from dynctx.evaluation.evaluate import read_aligned
 from dynctx.evaluation.split import Pairs, Split
 from dynctx.files import atomic_write, check_place
+from dynctx.labels.outside_values import read_values
 from dynctx.model_folder import Model, check_selector, find_model, load_model, read_config
 from dynctx.pipeline import translate_documents
 from dynctx.prepare import read_held_out
-from dynctx.selection.outside_values import read_values
 from dynctx.selection.strategies import FromFile
 
 

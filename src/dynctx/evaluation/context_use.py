@@ -27,7 +27,7 @@ from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.significance import Comparison, paired_bootstrap
 from dynctx.evaluation.split import Split, selections
-from dynctx.selection.scoring import Bools, Floats, Scores, score
+from dynctx.scoring import Bools, Floats, Scores, score
 from dynctx.selection.strategies import BLIND, FromFile, Previous, Selector
 
 Condition = Literal["true", "shuffled", "other document", "none"]

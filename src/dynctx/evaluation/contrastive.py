@@ -20,7 +20,7 @@ from dynctx.evaluation.contrastive_sets import Item
 from dynctx.evaluation.significance import DEFAULT_SAMPLES, DEFAULT_SEED, Interval, bootstrap_interval
 from dynctx.evaluation.split import selections
 from dynctx.model_folder import Model
-from dynctx.selection.scoring import Bools, score
+from dynctx.scoring import Bools, score
 from dynctx.selection.strategies import Selector
 
 CHANGED = 1e-4  # a smaller change of a log-probability may be rounding

@@ -18,7 +18,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.split import Split
 from dynctx.files import StrPath, read_lines
-from dynctx.selection.scoring import Bools
+from dynctx.scoring import Bools
 
 MARGIN = 1.0  # nats: e times as likely
 

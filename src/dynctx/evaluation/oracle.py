@@ -23,8 +23,7 @@ from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu, sentence_bleus
 from dynctx.evaluation.split import Split
-from dynctx.selection.reward_tables import candidates_of
-from dynctx.selection.scoring import Bools, Floats, score
+from dynctx.scoring import Bools, Floats, score
 from dynctx.selection.strategies import Selector
 from dynctx.translators.sentence import SentNmt
 
@@ -94,7 +93,7 @@ def value_of_subsets(
     """Try every subset on every one of these sentences."""
     gatherer, model = split.gatherer, split.model
     subsets = all_subsets(gatherer.scope)
-    candidates = candidates_of(gatherer, sentences)
+    candidates = gatherer.candidates(sentences)
     number, column = _possible(candidates, subsets)
     values = np.full((len(sentences), len(subsets)), -np.inf)
     texts: list[list[str | None]] = []
@@ -116,7 +115,7 @@ def known_values(split: Split, sentences: Ints, table: Floats) -> Values:
     subsets, sentences = all_subsets(split.gatherer.scope), sentences[~np.isnan(table[sentences, 0])]
     if not len(sentences):
         raise DynctxError("there is a value for no sentence of the test set")
-    candidates = candidates_of(split.gatherer, sentences)
+    candidates = split.gatherer.candidates(sentences)
     number, column = _possible(candidates, subsets)
     values = np.full((len(sentences), len(subsets)), -np.inf)
     bits = subsets @ 2 ** np.arange(subsets.shape[1])
@@ -126,7 +125,7 @@ def known_values(split: Split, sentences: Ints, table: Floats) -> Values:
 
 def tries(gatherer: Gatherer, sentences: Ints) -> int:
     """How many pairs of a sentence and a subset there are: what progress is counted in."""
-    return int((2 ** candidates_of(gatherer, sentences)).sum())
+    return int((2 ** gatherer.candidates(sentences)).sum())
 
 
 def _possible(candidates: Ints, subsets: Bools) -> tuple[Ints, Ints]:
@@ -279,7 +278,7 @@ class Oracle:
         gatherer, sentences = batch.origin, batch.numbers
         if int(gatherer.lengths_of(sentences)[1].max()) == 1:
             raise DynctxError("the oracle selects by the reference, and this text has none")
-        candidates = candidates_of(gatherer, sentences)
+        candidates = gatherer.candidates(sentences)
         number, column = _possible(candidates, self.subsets)
         values = np.full((len(sentences), len(self.subsets)), -np.inf)
         values[number, column] = _rewards(self.model, gatherer, sentences[number], self.subsets[column], self.progress)

@@ -19,7 +19,7 @@ from dynctx.evaluation.bleu import Score, corpus_bleu, corpus_chrf, document_ble
 from dynctx.evaluation.context_use import Information, information
 from dynctx.evaluation.split import Given, Split
 from dynctx.pipeline import translate_documents
-from dynctx.selection.scoring import Bools, Floats
+from dynctx.scoring import Bools, Floats
 from dynctx.selection.strategies import Fixed, Judged, Previous, Selector
 
 NONE, FULL = "none", "full"

@@ -22,7 +22,7 @@ from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
 from dynctx.pipeline import Wish, translate_and_explain
-from dynctx.selection.scoring import Bools, Scores, score
+from dynctx.scoring import Bools, Scores, score
 from dynctx.selection.strategies import Selector
 
 Pairs = Sequence[tuple[Document, Document]]

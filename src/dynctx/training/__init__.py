@@ -30,7 +30,7 @@ def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
     recipe, folder = recipe_of(config, fabric.device), Path(config.data.folder)
     text = {split: TokenStore.open(folder / split).fingerprint for split in ("train", "dev")}
     if config.training.stage == "scorer":
-        from dynctx.selection.pseudo_labels import labels_fingerprint
+        from dynctx.labels.pseudo_labels import labels_fingerprint
 
         text |= {f"labels of {split}": labels_fingerprint(config.labels.folder, split) for split in ("train", "dev")}
     return train(config, recipe, fabric, deadline, text)

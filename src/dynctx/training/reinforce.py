@@ -25,10 +25,10 @@ from dynctx.layers import Embedding
 from dynctx.losses import smoothed_cross_entropy
 from dynctx.packing import evenly
 from dynctx.planning import Plan, plan_pairs
+from dynctx.scoring import sums
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of, subsets
 from dynctx.selection.scorer import Scorer
-from dynctx.selection.scoring import sums
 from dynctx.selection.strategies import Judged
 from dynctx.subwords import EOS
 from dynctx.training.translation import TranslationRecipe

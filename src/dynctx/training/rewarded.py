@@ -19,12 +19,12 @@ from dynctx.config import Config
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
+from dynctx.labels.pseudo_labels import read_about
+from dynctx.labels.reward_tables import subset_bits
 from dynctx.model_folder import fingerprint
 from dynctx.planning import Plan
 from dynctx.selection.instances import gather_instances
 from dynctx.selection.policy import Policy, policy_of
-from dynctx.selection.pseudo_labels import read_about
-from dynctx.selection.reward_tables import candidates_of, subset_bits
 from dynctx.selection.scorer import judge
 from dynctx.selection.strategies import Judged, parse_selector
 from dynctx.training.reinforce import mean
@@ -48,7 +48,7 @@ class RewardedRecipe(ScorerStage):
         if "files" not in about and about.get("weights") != fingerprint(self.translator):
             raise DynctxError(f"{config.labels.folder}: rewards of another translator than {config.training.init} has")
         everyone = np.arange(len(self.train.usable))
-        self.train.usable &= candidates_of(self.train.gatherer, everyone) > 0  # else there is nothing to choose
+        self.train.usable &= self.train.gatherer.candidates(everyone) > 0  # else there is nothing to choose
         if not self.train.usable.any():
             raise DynctxError(f"{config.labels.folder}: no sentence has a candidate; nothing can be learned")
         if not self.dev.usable.any():

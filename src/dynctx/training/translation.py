@@ -23,8 +23,8 @@ from dynctx.model_folder import Model, build_scorer, check_reserve, check_subwor
 from dynctx.pipeline import translate_documents
 from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
+from dynctx.scoring import score
 from dynctx.selection.scorer import Scorer, judge
-from dynctx.selection.scoring import score
 from dynctx.selection.strategies import BLIND, Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator

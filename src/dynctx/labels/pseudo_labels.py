@@ -34,9 +34,9 @@ from dynctx.decoding import translate_pairs
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
+from dynctx.labels import reward_tables
 from dynctx.model_folder import Model, check_reserve, fingerprint
-from dynctx.selection import reward_tables
-from dynctx.selection.scoring import score
+from dynctx.scoring import score
 
 ROUNDING = 1e-6  # what a sum of float32 may be off by, as a share of it
 PART = 4096  # sentences judged between two writes

@@ -22,8 +22,8 @@ from dynctx.config_rules import LARGEST_SCOPES
 from dynctx.corpus import Ints
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
+from dynctx.scoring import score
 from dynctx.selection.policy import subsets
-from dynctx.selection.scoring import score
 from dynctx.selection.strategies import uniform
 
 Table = NDArray[np.float32]  # [sentences, 2 ** scope], nan where nothing was asked about a sentence or a subset
@@ -37,16 +37,11 @@ def subset_bits(scope: int) -> NDArray[np.bool_]:
     return np.array(subsets(scope))
 
 
-def candidates_of(gatherer: Gatherer, sentences: Ints) -> Ints:
-    """[n] how many candidates each has."""
-    return np.minimum(sentences - gatherer.firsts[sentences], gatherer.scope)
-
-
 def reward_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int, count: int = 0) -> Table:
     """[n, 2 ** scope] the reward (eq. 5) of each subset, or of so many of each sentence."""
     scope = gatherer.scope
     every = subset_bits(scope)
-    exists = (1 << candidates_of(gatherer, sentences)) - 1  # [n] bits
+    exists = (1 << gatherer.candidates(sentences)) - 1  # [n] bits
     number = exists[:, None] & np.arange(2**scope)  # [n, 2 ** scope] what a subset comes to
     asked = some_subsets(sentences, exists, scope, count) if count else number == np.arange(2**scope)
     row, column = np.nonzero(asked)

@@ -23,7 +23,7 @@ from dynctx.config import Config
 from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write, read_lines
-from dynctx.selection.pseudo_labels import KINDS, Floats, Say, begin, write
+from dynctx.labels.pseudo_labels import KINDS, Floats, Say, begin, write
 
 
 def adopt(config: Config, say: Say) -> None:
