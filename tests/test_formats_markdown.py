@@ -176,3 +176,10 @@ def test_any_markdown_comes_back_as_it_was(text: str) -> None:
     page = markdown.read(text, "a.md", "en")
     assert unchanged(page) == text
     assert translated(page, swapped).lower() == text.lower()
+
+
+def test_footnotes_without_spaces_are_no_link_definitions(files: Files) -> None:
+    source = "正文[^1]\n\n[^1]: 脚注的内容。\n[^注]: 另一个。\n\n[甲]: https://a.example\n"
+    table = {"正文": "Text", "脚注的内容。": "What it says.", "另一个。": "One more."}
+    expected = "Text[^1]\n\n[^1]: What it says.\n[^注]: One more.\n\n[甲]: https://a.example\n"
+    assert replaced(files.open("a.md", source, source_language="zh"), table) == expected

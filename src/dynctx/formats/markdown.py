@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynctx.files import BOM
 from dynctx.formats.inline import Kind, Piece, kept, line_break, single, text_piece
@@ -21,6 +21,9 @@ from dynctx.formats.placeholders import protected
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xml import VOID
+
+if TYPE_CHECKING:
+    from markdown_it.rules_block import StateBlock
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?(?:\1|(?<=\n)\.\.\.)[ \t]*(?:\n|$)")
 CONTAINER = re.compile(r"(?::{3,}|!!!|\?\?\?|===[!+]? (?=\"))")  # admonitions and tabs of several site generators
@@ -83,6 +86,7 @@ def read(text: str, name: str, language: str = "") -> Template:
     environment: dict[str, Any] = {}
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside of blocks is looked at here
+    parser.block.ruler.at("reference", no_footnote)
     tokens = parser.parse(body, environment)
     references = {label.casefold() for label in environment.get("references", {})}
 
@@ -99,6 +103,15 @@ def read(text: str, name: str, language: str = "") -> Template:
             writer.block(content.split("\n"), token.map[0], references, cell, cell or heading)
     writer.finish()
     return builder.template
+
+
+def no_footnote(state: StateBlock, line: int, end: int, silent: bool) -> bool:
+    """CommonMark's link definitions, without `[^1]: 脚注`: text without spaces would pass for an address."""
+    from markdown_it.rules_block import reference
+
+    if state.src.startswith("[^", state.bMarks[line] + state.tShift[line]):
+        return False
+    return reference(state, line, end, silent)
 
 
 def unindented(lines: list[str]) -> list[str]:
