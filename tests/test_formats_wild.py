@@ -47,6 +47,18 @@ def test_xliff_segments_of_the_source(files: Files) -> None:
     assert expected in shouted(files.open("a.xlf", xliff(unit)))
 
 
+def test_xliff_some_segments_have_a_translation(files: Files) -> None:
+    divided = (
+        '<mrk mtype="seg" mid="0">One.</mrk> <mrk mtype="seg" mid="1">Two.</mrk> <mrk mtype="seg" mid="2">3 a</mrk>'
+    )
+    target = '<mrk mtype="seg" mid="0">Eins.</mrk> <mrk mtype="seg" mid="1"/> <mrk mtype="seg" mid="2"></mrk>'
+    unit = f"<source>One. Two. 3 a</source><seg-source>{divided}</seg-source><target>{target}</target>"
+    app = files.open("a.xlf", xliff(f'<trans-unit id="1">{unit}</trans-unit>'))
+    assert sentences(app) == [["One.", "Two.", "3 a"]]
+    expected = target.replace('"1"/>', '"1">tWO.</mrk>').replace('"2"><', '"2">3 A<')
+    assert f"<target>{expected}</target>" in shouted(app)
+
+
 @pytest.mark.parametrize(
     "text, expected",
     [

@@ -81,18 +81,31 @@ def segments_of(document: Element, two: bool) -> Iterator[Segment]:
                 holders = [child for child in element.children if child.name == "segment"] if two else [element]
                 for holder in holders:
                     if holder.space == document.space:
-                        yield from segment_in(holder, element.attributes.get("id", ""))
+                        yield from segments_in(holder, element.attributes.get("id", ""))
         else:
             waiting += [(child, allowed) for child in reversed(element.children)]
 
 
-def segment_in(holder: Element, unit: str) -> Iterator[Segment]:
+def segments_in(holder: Element, unit: str) -> Iterator[Segment]:
     source, target, divided = (holder.child(name) for name in ("source", "target", "seg-source"))
-    if source is not None:
-        state = (target.attributes.get("state") if target is not None else None) or holder.attributes.get("state")
-        # a target has the segments that the source was divided into
-        read = divided if divided is not None and divided.inner < divided.inner_end else source
+    if source is None:
+        return
+    state = (target.attributes.get("state") if target is not None else None) or holder.attributes.get("state")
+    # a target has the segments that the source was divided into
+    read = divided if divided is not None and divided.inner < divided.inner_end else source
+    ours, theirs = marked(read), marked(target) if target is not None else {}
+    filled = sum(segment.inner < segment.inner_end for segment in theirs.values())
+    if 0 < filled < len(theirs) and list(ours) == list(theirs):  # some have a translation, some have none yet
+        for name, segment in ours.items():
+            yield Segment(segment, theirs[name], theirs[name].end, state, unit)
+    else:
         yield Segment(read, target, (divided or source).end, state, unit)
+
+
+def marked(element: Element) -> dict[str, Element]:
+    """The segments that an element of XLIFF 1.2 is divided into, by name."""
+    marks = (e for e in element.walk() if e.name == "mrk" and e.attributes.get("mtype") == "seg")
+    return {mark.attributes.get("mid", ""): mark for mark in marks}
 
 
 class Writer:
