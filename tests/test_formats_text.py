@@ -201,7 +201,8 @@ def test_the_format_can_be_named(files: Files) -> None:
 
 
 def test_formats_that_are_not_read(files: Files) -> None:
-    assert files.refused("a.rst", "x").startswith("a.rst: .rst files cannot be read; these can: .txt .md")
+    said = "a.rst: .rst files cannot be read; export its text as .txt (or give --format). These can: .txt .md"
+    assert files.refused("a.rst", "x").startswith(said)
     assert sentences(files.open("b.rst", "x\n", format="txt")) == [["x"]]
 
 
@@ -277,3 +278,20 @@ def test_what_is_no_text(files: Files) -> None:
     assert said.startswith("a.png:3: no text: it holds a NUL byte, as pictures and programs do")
     assert "--encoding utf-16-le" in files.refused("a.txt", "One\n".encode("utf-16-le"))
     assert sentences(files.open("a.txt", "One\n".encode("utf-16-le"), encoding="utf-16-le")) == [["One"]]
+
+
+@pytest.mark.parametrize(
+    "name, content, way_out",
+    [
+        ("film.ttml", "<tt/>", "save it as .srt or .vtt"),
+        ("song.lrc", "[00:12.00]你好\n", "save it as .srt or .vtt"),
+        ("a.docx", b"PK\x03\x04\x14\0\0\0\xff", "save it as .html or .txt"),  # not the NUL byte is to be told
+        ("table.csv", "id,text\n1,你好\n", "save it as .tsv"),
+        ("zh.properties", "hello=你好\n", "export it as .xlf or .po"),
+    ],
+)
+def test_formats_of_others_are_refused_with_a_way_out(
+    files: Files, name: str, content: str | bytes, way_out: str
+) -> None:
+    suffix = name[name.index(".") :]
+    assert files.refused(name, content).startswith(f"{name}: {suffix} files cannot be read; {way_out} (or give")

@@ -45,8 +45,14 @@ SUFFIXES = {
 }
 CORPORA = ("jsonl", "tsv", "xml", "d", "tags")
 FORMATS = tuple(dict.fromkeys([*SUFFIXES.values(), *CORPORA]))
-# to be read as text these would have their markup translated
-REFUSED = (".tex", ".rst", ".rtf", ".docx", ".odt", ".epub", ".pdf")
+# to be read as text these would have their markup translated; each with a way out
+REFUSED = {
+    **dict.fromkeys((".sub", ".sbv", ".ttml", ".dfxp", ".lrc"), "save it as .srt or .vtt"),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".rtf", ".epub", ".pdf"), "save it as .html or .txt"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods", ".csv"), "save it as .tsv"),
+    **dict.fromkeys((".yaml", ".yml", ".properties", ".strings", ".resx", ".ts"), "export it as .xlf or .po"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp", ".tex", ".rst", ".adoc"), "export its text as .txt"),
+}
 REMEDY = "say what it is, for instance --encoding gb18030 for Chinese, or convert it"
 DECLARED = re.compile(r"""((?:<meta\s[^<>]*?|"Content-Type:[^"]*?)charset\s*=\s*["']?)[\w.\-]+""", re.IGNORECASE)
 XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._\-]+)["']""")
@@ -71,6 +77,8 @@ def open_file(path: str, reading: Reading, warn: Warn) -> Template:
     name = display_name(path)
     if reading.format not in ("auto", *FORMATS):
         raise DynctxError(f"unknown format {reading.format!r}; {did_you_mean(reading.format, ('auto', *FORMATS))}")
+    if reading.format == "auto":
+        check_suffix(path)  # before it is read: most of these are no text at all
     data = read_bytes(path)
     if path == "-":  # the formats of corpora read it once more
         sys.stdin = io.TextIOWrapper(io.BytesIO(data))
@@ -118,13 +126,18 @@ def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -
             raise DynctxError(f"{at(name)}: {format} is read from files alone")
 
 
-def detected(path: str, text: str) -> str:
-    """By the suffix, and where that says nothing by the first lines."""
+def check_suffix(path: str) -> None:
     suffix = split_suffixes(path)[0]
     if suffix in REFUSED:
         known = " ".join(SUFFIXES)
-        raise DynctxError(f"{at(path)}: {suffix} files cannot be read; these can: {known} (or give --format)")
-    format = SUFFIXES.get(suffix, "")
+        raise DynctxError(
+            f"{at(path)}: {suffix} files cannot be read; {REFUSED[suffix]} (or give --format). These can: {known}"
+        )
+
+
+def detected(path: str, text: str) -> str:
+    """By the suffix, and where that says nothing by the first lines."""
+    format = SUFFIXES.get(split_suffixes(path)[0], "")
     if format not in ("", "txt", "xml"):
         return format
     lines = text.lstrip(BOM).split("\n", HEAD_LINES)[:HEAD_LINES]
