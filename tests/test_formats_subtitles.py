@@ -300,3 +300,21 @@ def test_any_webvtt_comes_back_as_it_was(cues: list[str]) -> None:
     talk = webvtt.read(text, "talk.vtt", "en")
     assert unchanged(talk) == text
     assert translated(talk, swapped).lower() == text.lower()
+
+
+def test_srt_what_converters_leave_behind(files: Files) -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    table = {
+        "你去哪儿了 去医院": "Where were you? In hospital.",
+        "他 & 她 <3 走了": "He & she <3 left.",
+        "谁？": "Who?",
+        "我": "Me.",
+    }
+    for source, expected in [
+        (r"你去哪儿了\N去医院", r"Where were you?\NIn hospital."),
+        (r"- 谁？\N- 我", r"- Who?\N- Me."),
+        ("他 &amp; 她 &lt;3 走了", "He &amp; she &lt;3 left."),
+    ]:
+        film = files.open("a.srt", f"{head}{source}\n", source_language="zh")
+        assert unchanged(film) == f"{head}{source}\n"
+        assert replaced(film, table) == f"{head}{expected}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from dynctx.document_formats import SPACES
@@ -15,8 +16,12 @@ from dynctx.formats.template import Builder, Template
 TIME = r"(\d+):(\d{1,2}):(\d{1,2})[,.](\d{1,3})"
 TIMING = re.compile(rf"{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 NUMBER = re.compile(r"\d+")
-# HTML-like tags, ASS overrides such as {\an8}, and the notes around what is sung
-MARKUP = re.compile(rf"<(?P<close>/?)(?P<name>[a-zA-Z][\w.]*)[^<>]*>|\{{\\[^{{}}]*\}}|{MUSIC}")
+# HTML-like tags, ASS overrides such as {\an8}, the notes around what is sung, and what converters leave behind:
+# entities of HTML, and the line breaks and hard spaces of ASS
+MARKUP = re.compile(
+    rf"<(?P<close>/?)(?P<name>[a-zA-Z][\w.]*)[^<>]*>|\{{\\[^{{}}]*\}}|{MUSIC}"
+    r"|(?P<entity>&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9a-fA-F]{1,6});)|(?P<line>\\N|\\h(?![a-z]))"
+)
 
 
 def read(text: str, name: str, language: str = "", scene_gap: float = SCENE_GAP) -> Template:
@@ -88,8 +93,10 @@ def pieces_of(text: str) -> list[Piece]:
         if match.start() > position:
             pieces.append(text_piece(text[position : match.start()]))
         tag = match["name"]
-        if tag and tag.lower() == "br":
+        if match["line"] or (tag and tag.lower() == "br"):
             pieces.append(line_break(match[0]))
+        elif match["entity"]:
+            pieces.append(Piece(Kind.TEXT, match[0], html.unescape(match[0])))
         elif tag:
             pieces.append(Piece(Kind.CLOSE if match["close"] else Kind.OPEN, match[0], pair=tag.lower()))
         else:

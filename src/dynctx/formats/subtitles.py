@@ -22,7 +22,9 @@ from dynctx.languages import is_foreign
 # A minus before a number is no dash of a speaker.
 DASH = re.compile(r"(?:\s|<[^<>]*>|\{[^{}]*\})*([-\u2010-\u2015\uff0d]+)(?![\d\-])\s*(?=\S)")
 # a second speaker in the line of the first: "- Where? -Here."; a dash between two spaces may be one of the sentence
-NEXT_DASH = re.compile(r"(?<=\s)[-\u2010-\u2015\uff0d]+(?=[^\W\d_]|\s*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
+NEXT_DASH = re.compile(
+    r"(?:(?<=\s)|(?<=\\N))[-\u2010-\u2015\uff0d]+(?=[^\W\d_]|\s*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])"
+)
 VOICE = re.compile(r"\s*<v[.\s]")
 
 # around what is sung; a # before or after a letter or a digit is another thing (#1, C#)
