@@ -295,3 +295,12 @@ def test_formats_of_others_are_refused_with_a_way_out(
 ) -> None:
     suffix = name[name.index(".") :]
     assert files.refused(name, content).startswith(f"{name}: {suffix} files cannot be read; {way_out} (or give")
+
+
+def test_running_text_that_is_not_split_is_told(files: Files) -> None:
+    paragraph = "他昨天来了。她没有来！你觉得怎么样？\n"
+    files.open("a.txt", f"不！不！不！\n{paragraph}No. No. No. No.\nHe came. She did.\n")
+    files.open("b.txt", paragraph * 2 + "He came. She did not. Did you?\n", split=True)
+    assert [said.replace(f"{files.folder}/", "") for said in files.warnings] == [
+        "a.txt: 1 line has several sentences, of which some may be lost; --split translates one by one"
+    ]

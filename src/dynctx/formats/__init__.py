@@ -105,6 +105,8 @@ def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -
     language, languages = reading.source_language, (reading.source_language, reading.target_language)
     match format:
         case "txt":
+            if not reading.split:
+                plain.check_lines(text, name, warn)
             return plain.read(text, name, language, reading.split)
         case "md":
             return markdown.read(text, name, language)

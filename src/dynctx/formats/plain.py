@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 
 from dynctx.errors import DynctxError, at
+from dynctx.formats.inline import Warn
 from dynctx.formats.lines import is_blank, joined, lines_of
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Builder, Template
+
+SENTENCE_END = re.compile(r"[。！？]+|[.!?]+(?=\s)")
+SEVERAL = 3  # sentences in a line, of which a model that has learned from single ones leaves some out
+SHORTEST = 4  # characters; "No! No! No!" may stay together
 
 
 def read(text: str, name: str, language: str = "", split: bool = False) -> Template:
@@ -31,3 +37,12 @@ def read(text: str, name: str, language: str = "", split: bool = False) -> Templ
     if is_blank(text):
         raise DynctxError(f"{at(name)}: holds no sentence; check that it is the file you mean")
     return builder.template
+
+
+def check_lines(text: str, name: str, warn: Warn) -> None:
+    """Running text that is not to be split."""
+    parts = ([part.strip() for part in SENTENCE_END.split(line)] for line in lines_of(text))
+    paragraphs = sum(sum(len(part) >= SHORTEST for part in line) >= SEVERAL for line in parts)
+    if paragraphs:
+        lines = "1 line has" if paragraphs == 1 else f"{paragraphs:,} lines have"
+        warn(f"{name}: {lines} several sentences, of which some may be lost; --split translates one by one")
