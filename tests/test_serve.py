@@ -78,6 +78,8 @@ def test_other_languages(client: TestClient, source: str, target: str, reason: s
 
 def test_alternatives_are_asked_for_in_vain(client: TestClient) -> None:
     assert post(client, q="the cat", source="en", target="de", alternatives=3).json()["alternatives"] == []
+    several = post(client, q=["the cat", "a dog"], source="en", target="de", alternatives=3)
+    assert several.json()["alternatives"] == [[], []]  # one list for each text, as LibreTranslate has it
 
 
 def test_forms(client: TestClient, model: Model) -> None:

@@ -84,7 +84,7 @@ def add_libretranslate(app: FastAPI, service: Service) -> None:
         if asked.source == "auto":
             answer["detectedLanguage"] = detected
         if asked.alternatives > 0:
-            answer["alternatives"] = []
+            answer["alternatives"] = [] if isinstance(asked.q, str) else [[] for _ in texts]
         return JSONResponse(answer)
 
     @app.post(
