@@ -44,6 +44,11 @@ def marked(template: Template) -> str:
         ("\u3000我们\u3000", "\u3000[我们]\u3000"),
         ("【a】b (c)", "【[a]】[b] ([c])"),  # notes, as programs for subtitles send them
         ("a (b) c", "[a (b) c]"),
+        ("他来了。她走了！", "[他来了。她走了！]"),
+        (
+            "他昨天来了。她没有来！你觉得怎么样？\n好",
+            "[他昨天来了。] [她没有来！] [你觉得怎么样？]\n[好]",
+        ),  # a paragraph
     ],
 )
 def test_plain_text(text: str, expected: str) -> None:
@@ -225,3 +230,10 @@ def test_languages() -> None:
     assert confidence("ハロー 世界", "ja") == 100.0
     assert confidence("Ελλάδα", "el") == 100.0
     assert confidence("", "en") == 0.0
+
+
+def test_a_long_paragraph_is_refused_before_it_is_split() -> None:
+    few = Limits(sentences=10, characters=20)
+    for text, reason in [("one two. " * 50, "sentences or more"), ("one two. " * 3 + "a" * 200, "more than 20 char")]:
+        with pytest.raises(Refused, match=reason):
+            plain_text(text, few)

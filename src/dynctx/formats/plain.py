@@ -39,10 +39,13 @@ def read(text: str, name: str, language: str = "", split: bool = False) -> Templ
     return builder.template
 
 
+def is_paragraph(line: str) -> bool:
+    return sum(len(part.strip()) >= SHORTEST for part in SENTENCE_END.split(line)) >= SEVERAL
+
+
 def check_lines(text: str, name: str, warn: Warn) -> None:
     """Running text that is not to be split."""
-    parts = ([part.strip() for part in SENTENCE_END.split(line)] for line in lines_of(text))
-    paragraphs = sum(sum(len(part) >= SHORTEST for part in line) >= SEVERAL for line in parts)
+    paragraphs = sum(map(is_paragraph, lines_of(text)))
     if paragraphs:
         lines = "1 line has" if paragraphs == 1 else f"{paragraphs:,} lines have"
         warn(f"{name}: {lines} several sentences, of which some may be lost; --split translates one by one")
