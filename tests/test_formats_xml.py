@@ -133,6 +133,8 @@ def test_candidates_of_what_is_left_to_do_stay(files: Files) -> None:
     app = files.open("a.xlf", f"<xliff version='1.2'><file original='f'>{units}</file></xliff>")
     assert sentences(app.needed(2)) == [["Unit three", "Unit four", "Unit five"]]
     assert sentences(app.needed(0)) == [["Unit five"]]
+    assert sentences(app.needed(1, "en")) == [["Unit four", "Unit five"]]
+    assert len(sentences(app.needed(1, "zh"))[0]) == 5  # lines in another script are nobody's, and not counted
 
 
 def test_xliff_of_another_language(files: Files) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import client_of, post
+from serving import client_of, post, refused
 from starlette.testclient import TestClient
 from tiny_models import prepared_folder, saved, tiny_model
 from tiny_runs import Run
@@ -18,7 +18,8 @@ from dynctx.commands import test_model as score_model
 from dynctx.documents import Document
 from dynctx.languages import is_foreign
 from dynctx.model_folder import Model
-from dynctx.pipeline import Choice, select_documents, translate_and_explain
+from dynctx.pipeline import Choice, first_candidates, select_documents, translate_and_explain
+from dynctx.serve.batching import BatchSizes
 
 pytest_plugins = ("command_line",)
 
@@ -73,8 +74,9 @@ def test_lines_of_another_script_are_kept(chinese: Model) -> None:
     assert [choice.kept for choice in choices] == list(KEPT)
     assert [text == line for text, line in zip(texts, LINES)] == [False, True, True, False, True, False]
     assert choices[1] == choices[2] == Choice((), {}, None, kept=True)
-    # scope 3: of the two before line 4 neither is for the model; the empty line before line 6 is a line like any other
-    assert choices[3].selected == (3,) and choices[5].selected == (1, 2)
+    # of those before line 4 two are not for the model; the empty line before line 6 is a line like any other
+    assert choices[3].candidates == (3,) and choices[5].candidates == (1, 2, 5)
+    assert choices[3].selected == (3,) and choices[5].selected == (1, 2, 5)
 
 
 def test_what_is_kept_is_nobodys_context(chinese: Model) -> None:
@@ -85,6 +87,31 @@ def test_what_is_kept_is_nobodys_context(chinese: Model) -> None:
     assert translated(chinese, lines)[0][1] != translated(chinese, others)[0][1]  # it would be heard
     (choices,) = select_documents(chinese, [Document("x", lines)], for_people=True)
     assert choices == [Choice((), {}, None, kept=True), Choice((), {}, None)]
+
+
+OWN = ("狗 ran", "it 下雨", "we saw 公园", "the 猫", "a 狗 sat", "猫 ran in 公园")
+BELOW = tuple(line for own in OWN for line in (own, "the cat sat"))  # as in subtitles of two languages
+
+
+def in_two_languages(distances: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(2 * distance for distance in distances)
+
+
+def test_what_is_kept_takes_no_place_among_the_candidates(chinese: Model) -> None:
+    """A line below each line, in another script: all the others are translated as if it were not there."""
+    texts, choices = translated(chinese, OWN, for_people=True)
+    both, told = translated(chinese, BELOW, for_people=True)
+    assert both[::2] == texts and set(both[1::2]) == {"the cat sat"}
+    assert [choice.selected for choice in told[::2]] == [in_two_languages(choice.selected) for choice in choices]
+    assert choices[5].candidates == (1, 2, 3) and told[10].candidates == (2, 4, 6)
+    assert [c.probabilities for c in told[::2]] == [{2 * d: p for d, p in c.probabilities.items()} for c in choices]
+
+
+def test_first_candidates() -> None:
+    assert first_candidates(BELOW[:9], 3, "zh") == [0, 0, 0, 0, 0, 0, 0, 2, 2]
+    assert first_candidates(BELOW[:3], 3, "en") == [0, 0, 0]
+    assert first_candidates(OWN[:3], 0, "zh") == [0, 1, 2]
+    assert first_candidates(["one", "狗", "", "猫"], 1, "zh") == [0, 1, 1, 2]  # an empty line is a line
 
 
 def test_a_long_line_is_kept_without_a_word(chinese: Model) -> None:
@@ -140,6 +167,20 @@ def test_the_service_keeps_them(client: TestClient, chinese: Model) -> None:
     assert [tuple(sentence["selected"]) for sentence in answer["sentences"]] == [c.selected for c in choices]
     text = post(client, q="\n".join(LINES), source="zh", target="en").json()["translatedText"]
     assert text.split("\n")[1:3] == list(LINES[1:3])
+
+
+def test_the_service_reaches_over_them(chinese: Model) -> None:
+    """However many sentences it does at a time."""
+    texts, choices = translated(chinese, BELOW, for_people=True)
+    with client_of(chinese, sizes=BatchSizes(2)) as client:
+        found = post(client, "/v1/documents", sentences=list(BELOW)).json()["sentences"]
+        assert [sentence["translation"] for sentence in found] == list(texts)
+        assert [tuple(sentence["selected"]) for sentence in found] == [choice.selected for choice in choices]
+        by_hand = {"sentences": list(BELOW), "numbers": [11], "selection": {"11": [2, 6]}}
+        assert post(client, "/v1/documents", **by_hand).json()["sentences"][0]["selected"] == [2, 6]
+        by_hand["selection"] = {"11": [7]}
+        said = refused(post(client, "/v1/documents", **by_hand), 400)
+        assert said == "selection of sentence 11: distance 7; it can have 1 to 6"
 
 
 def test_files_keep_them(folder: Path, run: Run, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_files_are_read_and_written(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "status", "reason"),
     [
-        ("a.docx", "x", 400, "a.docx: files of srt, vtt, html are read here, by their names"),
+        ("a.docx", "x", 400, "a.docx: files of srt, vtt, ass, html are read here, by their names"),
         ("/etc/passwd", "x", 400, "/etc/passwd: files of"),
         ("a.srt", "x", 400, "a.srt:1: holds no subtitle"),
         ("a.vtt", "x", 400, "a.vtt:1: a WebVTT file begins with WEBVTT"),

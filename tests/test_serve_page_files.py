@@ -80,6 +80,28 @@ def test_a_line_in_another_script_is_kept(browser: Any, chinese: Server) -> None
     page.close()
 
 
+def test_kept_lines_are_no_candidates(browser: Any, chinese: Server) -> None:
+    page = browser.new_page()
+    page.goto(chinese.url)
+    until(page, "document.getElementById('languages').textContent")
+    translate(page, "猫 sat\nthe cat sat\n狗 ran\nthe dog ran\n猫 ran", 5)
+    found = (
+        "[...document.querySelectorAll('.line[data-place=\"4\"] .square:not(.gap)')].map(square => square.textContent)"
+    )
+    assert page.evaluate(found) == ["1", "3"]
+    before = square(page, 5, 4).get_attribute("aria-pressed")
+    page.locator(".line").nth(4).focus()
+    page.keyboard.press("2")  # the second candidate, four lines back
+    until(
+        page,
+        "before => document.querySelector(\".line[data-place='4'] .square[data-distance='4']\")"
+        ".getAttribute('aria-pressed') !== before",
+        before,
+    )
+    assert not page.is_visible("#problem")
+    page.close()
+
+
 def test_pasted_subtitles_are_known_by_their_first_line(page: Any) -> None:
     head = "[Script Info]\nTitle: a film\n\n[Events]\n"
     event = "Dialogue: 0,0:00:0%d.00,0:00:0%d.50,Default,,0,0,0,,%s\n"

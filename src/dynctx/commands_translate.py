@@ -65,7 +65,8 @@ def translate_files(
     jobs = planned(files, output, into_folder)
     check_explain(explain, jobs)
     reading = reading_for(config, format, split, column, scene_gap, again, encoding)
-    templates = [open_file(job.path, for_output(reading, job.output), warn).needed(config.model.scope) for job in jobs]
+    scope, language = config.model.scope, config.data.source_language or ""
+    templates = [open_file(job.path, for_output(reading, job.output), warn).needed(scope, language) for job in jobs]
     check_outputs(jobs, templates)
     for place in [*(job.output for job in jobs), explain]:
         check_place(place)

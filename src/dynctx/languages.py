@@ -91,6 +91,11 @@ def is_foreign(text: str, language: str) -> bool:
     return scripts is not None and not any(is_letter_of(character, scripts) for character in text)
 
 
+def is_kept(text: str, language: str) -> bool:
+    """Whether a line is left as it is: it has something to say, and that in another script."""
+    return not text.isspace() and text != "" and is_foreign(text, language)
+
+
 def same_language(asked: str, code: str) -> bool:
     """zh-CN is zh; a model that does not say its languages takes any."""
     return code == "und" or primary(asked) == primary(code)

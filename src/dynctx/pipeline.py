@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import batches_by_length, translate
 from dynctx.documents import Document
-from dynctx.languages import is_foreign
+from dynctx.languages import is_kept
 from dynctx.model_folder import Model
 from dynctx.selection.strategies import Fixed, Judged, Selector
 
@@ -49,7 +50,7 @@ class Line:
     document: int
     place: int  # in the document, from 0
     units: range
-    kept: bool = False  # not for the model, neither to translate nor as context
+    kept: bool = False  # not for the model, neither to translate nor as context: it has no units
 
 
 class Units:
@@ -72,8 +73,10 @@ class Units:
             for place, ids in enumerate(model.source.encode(document.sentences)):
                 # an empty line is one unit too: it is not translated, but keeps its place among the candidates
                 parts = [ids[i : i + LONGEST] for i in range(0, len(ids), LONGEST)] or [[]]
-                kept = len(ids) > 0 and is_foreign(document.sentences[place], language)
-                if len(parts) > 1 and warn is not None and not kept:
+                kept = is_kept(document.sentences[place], language)
+                if kept:
+                    parts = []
+                if len(parts) > 1 and warn is not None:
                     warn(
                         f"document {document.id}, sentence {place + 1}: {len(ids)} pieces long, "
                         f"translated in {len(parts)} parts"
@@ -83,9 +86,8 @@ class Units:
                 count += len(parts)
         self.count = count
         self.line_of = np.array([number for number, line in enumerate(self.lines) for _ in line.units], np.int64)
-        self.kept = np.array([line.kept for line in self.lines for _ in line.units], np.bool_)
         lengths = np.array([len(ids) for document in units for ids in document], np.int64)
-        self.filled: Ints = np.flatnonzero((lengths > 0) & ~self.kept)
+        self.filled: Ints = np.flatnonzero(lengths > 0)
         store = TokenStore.from_ids([[(ids, []) for ids in document] for document in units if document])
         self.gatherer = Gatherer(store, model.translator.scope, model.device, model.translator.lays_context)
 
@@ -126,7 +128,7 @@ class Units:
 
 
 class Recorder:
-    """A selector that remembers what it chose, and that chooses no line which is kept as it is."""
+    """A selector that remembers what it chose."""
 
     def __init__(self, selector: Selector, units: Units) -> None:
         self.selector, self.name, self.units = selector, selector.name, units
@@ -140,19 +142,11 @@ class Recorder:
             selection = chooser.choose(probabilities, batch.present)
         else:
             selection = chooser.select(batch, draw)
-        selection = self._without_kept(selection, batch)
         if isinstance(self.selector, Fixed):
             selection = self.selector.put(selection, batch)
         rows = probabilities.tolist() if probabilities is not None else [None] * len(batch)
         self.found |= dict(zip(batch.numbers.tolist(), zip(selection.tolist(), rows)))
         return selection
-
-    def _without_kept(self, selection: Tensor, batch: Batch) -> Tensor:
-        if not self.units.kept.any():
-            return selection
-        # [n, scope] the units of the candidates; those of other documents are not selected anyway
-        units = batch.numbers[:, None] - 1 - np.arange(selection.shape[1])
-        return selection & torch.from_numpy(~self.units.kept[units.clip(min=0)]).to(selection.device)
 
     def choices(self) -> list[Choice]:
         """One for each line; a line of several units has the choice of its first."""
@@ -160,7 +154,7 @@ class Recorder:
 
     def _choice(self, number: int, line: Line, units: Units) -> Choice:
         unit = line.units.start
-        if unit not in self.found:  # a line that is empty or kept, or a translator that reads no context
+        if line.kept or unit not in self.found:  # not for the model, or empty, or a translator that reads no context
             return Choice((), {}, None, line.kept)
         selection, probabilities = self.found[unit]
         first = units.gatherer.firsts[unit]
@@ -242,6 +236,17 @@ def select_documents(
         for chosen in batches_by_length(lengths, model.config.decoding.batch_sentences):
             recorder.select(units.gatherer.one_per_row(wanted[chosen]))
     return by_document(documents, recorder.choices())
+
+
+def first_candidates(sentences: Sequence[str], scope: int, language: str) -> list[int]:
+    """For each sentence the place of the first that can be its context: `scope` back, those that are kept as they are
+    not counted; its own place where there is none."""
+    found, read = list[int](), deque[int](maxlen=scope)
+    for place, sentence in enumerate(sentences):
+        found.append(read[0] if read else place)
+        if not is_kept(sentence, language):
+            read.append(place)
+    return found
 
 
 def by_document(documents: Sequence[Document], choices: list[Choice]) -> list[list[Choice]]:

@@ -21,6 +21,7 @@ from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
 from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import spans_between, split
+from dynctx.languages import is_kept
 
 ENDED = re.compile(r"""[.。!！?？…:：;；]["'”’」』)）\]】]*$""")
 FULL_STOP = re.compile(r"(?<!\S)([^\s.。]+)[.。]$")  # not that of "U.S." or "..."
@@ -110,17 +111,20 @@ class Template:
     encoding: str = "utf-8"
     errors: str = "strict"  # what becomes of a character that the encoding lacks
 
-    def needed(self, scope: int) -> Template:
-        """Without sentences that have a translation and are no candidate of one that needs it."""
+    def needed(self, scope: int, language: str = "") -> Template:
+        """Without sentences that have a translation and are no candidate of one that needs it; lines in another script
+        than the language's are nobody's, and not counted."""
         groups = []
         for group in self.groups:
-            last = -1  # the last sentence, seen from the end, that needs a translation
+            left = 0  # candidates that the last sentence which needs a translation, seen from the end, may still have
             kept: list[Sentence] = []
-            for number in reversed(range(len(group.sentences))):
-                if group.sentences[number].needed:
-                    last = number
-                if last >= 0 and last - number <= scope:
-                    kept.append(group.sentences[number])
+            for sentence in reversed(group.sentences):
+                if sentence.needed:
+                    kept.append(sentence)
+                    left = scope
+                elif left:
+                    kept.append(sentence)
+                    left -= not is_kept(sentence.text, language)
             if kept:
                 groups.append(Group(group.id, kept[::-1]))
         return replace(self, groups=groups)

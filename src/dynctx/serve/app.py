@@ -132,8 +132,7 @@ def add_documents(app: FastAPI, service: Service) -> None:
             if not 1 <= number <= count:
                 raise Refused(400, f"sentence {number}: the document has sentences 1 to {count}")
         selected = {number - 1: distances for number, distances in asked.selection.items()}
-        for place, distances in selected.items():
-            service.check_distances(place, distances)
+        service.check_distances(asked.sentences, selected)
         places = [number - 1 for number in numbers]
         answers = service.answers(asked.sentences, places, selector, selected, asked.translate)
         client = client_of(request)

@@ -19,7 +19,7 @@ from dynctx.config import DecodingConfig
 from dynctx.devices import return_freed_memory
 from dynctx.documents import Document
 from dynctx.model_folder import Model
-from dynctx.pipeline import Choice, Wish, select_documents, translate_and_explain
+from dynctx.pipeline import Choice, Wish, first_candidates, select_documents, translate_and_explain
 from dynctx.serve.limits import Refused
 from dynctx.serve.metrics import Metrics
 
@@ -60,10 +60,18 @@ class Task:
         self.sentences, self.selected, self.deliver = sentences, selected, deliver
         self.kind = selector, translate  # tasks of one kind are done in one call
         self.left = deque(places)
+        self.firsts: list[int] | None = None  # found when it is first asked for, in the worker's thread
 
-    def size(self, place: int, scope: int) -> int:
+    def reach(self, place: int, scope: int, language: str) -> int:
+        """The place of the first candidate of a sentence."""
+        if self.firsts is None:
+            self.firsts = first_candidates(self.sentences, scope, language)
+        return self.firsts[place]
+
+    def size(self, place: int, scope: int, language: str = "") -> int:
         """About how many subwords a sentence and its candidates are: in UTF-8 one has about four bytes."""
-        return sum(len(text.encode()) // 4 + 2 for text in self.sentences[max(0, place - scope) : place + 1])
+        first = self.reach(place, scope, language)
+        return sum(len(text.encode()) // 4 + 2 for text in self.sentences[first : place + 1])
 
 
 Turn = dict[Task, list[int]]  # places, by task
@@ -85,6 +93,7 @@ class Batcher:
     ) -> None:
         self.model, self.decoding, self.sizes, self.most_waiting = model, decoding, sizes, most_waiting
         self.metrics = metrics
+        self.reading = model.translator.scope, model.config.data.source_language or ""  # what makes a line a candidate
         self.tasks: deque[Task] = deque()
         self.waiting = 0  # sentences of all tasks
         self.stopping = False
@@ -163,7 +172,7 @@ class Batcher:
         rows, longest = 0, 0
         while self.tasks and rows < self.sizes.sentences:
             task = self.tasks[0]
-            longest = max(longest, task.size(task.left[0], self.model.translator.scope))
+            longest = max(longest, task.size(task.left[0], *self.reading))
             if rows and (rows + 1) * longest > self.sizes.sentences * self.sizes.tokens:
                 break
             self.tasks.popleft()
@@ -219,7 +228,7 @@ class Batcher:
         return found
 
     def _part(self, task: Task, first: int, last: int) -> Part:
-        offset = max(0, first - self.model.translator.scope)
+        offset = task.reach(first, *self.reading)
         selected = {k - offset: task.selected[k] for k in range(first, last + 1) if k in task.selected}
         document = Document("", tuple(task.sentences[offset : last + 1]))
         return Part(task, offset, document, Wish(range(first - offset, last + 1 - offset), selected))

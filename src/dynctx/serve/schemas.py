@@ -113,7 +113,7 @@ class ModelAnswer(BaseModel):
     kind: str
     source: Language
     target: Language
-    scope: Annotated[int, Field(description="How many sentences back a sentence may use.")]
+    scope: Annotated[int, Field(description="How many sentences back a sentence may use, kept ones not counted.")]
     selector: str
     scorer: Annotated[bool, Field(description="Whether the model has a context scorer, and so probabilities.")]
     key_required: bool

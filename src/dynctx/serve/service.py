@@ -12,6 +12,7 @@ from starlette.requests import Request
 from dynctx.documents import is_text
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
+from dynctx.pipeline import first_candidates
 from dynctx.serve.batching import Answer, Batcher, BatchSizes, Task
 from dynctx.serve.limits import Clients, Limits, Refused
 from dynctx.serve.metrics import Metrics
@@ -78,12 +79,17 @@ class Service:
             if not is_text(sentence):
                 raise Refused(400, f"sentence {number} is not valid Unicode (half of a surrogate pair)")
 
-    def check_distances(self, place: int, distances: Collection[int]) -> None:
-        reach = min(place, self.model.translator.scope)
-        for distance in distances:
-            if not 1 <= distance <= reach:
-                can = f"1 to {reach}" if reach else "none"
-                raise Refused(400, f"selection of sentence {place + 1}: distance {distance}; it can have {can}")
+    def check_distances(self, sentences: Sequence[str], selected: Mapping[int, Collection[int]]) -> None:
+        """Whether what is selected by hand, by place, are candidates; those of lines that are kept as they are say
+        nothing and do no harm."""
+        language = self.model.config.data.source_language or ""
+        firsts = first_candidates(sentences, self.model.translator.scope, language) if selected else []
+        for place, distances in selected.items():
+            reach = place - firsts[place]
+            for distance in distances:
+                if not 1 <= distance <= reach:
+                    can = f"1 to {reach}" if reach else "none"
+                    raise Refused(400, f"selection of sentence {place + 1}: distance {distance}; it can have {can}")
 
     async def answers(
         self,

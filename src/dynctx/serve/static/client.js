@@ -49,9 +49,11 @@ async function* stream(body, signal) {
 
 // A document of any length, in requests that the service takes; every request brings the context before it.
 export async function* translate(sentences, selector, model, signal) {
-  const step = Math.max(1, model.limits.sentences - model.scope);
+  // lines that are kept as they are stand between candidates: some more come along
+  const before = Math.min(4 * model.scope, model.limits.sentences >> 1);
+  const step = Math.max(1, model.limits.sentences - before);
   for (let first = 0; first < sentences.length; first += step) {
-    const offset = Math.max(0, first - model.scope);
+    const offset = Math.max(0, first - before);
     const last = Math.min(first + step, sentences.length);
     const numbers = Array.from({ length: last - first }, (_, k) => first - offset + k + 1);
     const body = { sentences: sentences.slice(offset, last), selector, numbers };
@@ -60,8 +62,8 @@ export async function* translate(sentences, selector, model, signal) {
 }
 
 // One sentence again, with the context that was chosen by hand.
-export async function again(sentences, place, distances, model) {
-  const offset = Math.max(0, place - model.scope);
+export async function again(sentences, place, distances, reach) {
+  const offset = place - reach;
   const number = place - offset + 1;
   const body = { sentences: sentences.slice(offset, place + 1), numbers: [number], selection: { [number]: distances } };
   const answer = await (await ask("/v1/documents", body)).json();

@@ -70,6 +70,14 @@ function pieces(parts) {
   });
 }
 
+// How far back the lines are that a line may use, nearest first; what is kept as it is is nobody's context.
+function candidates(place) {
+  const found = [];
+  for (let other = place - 1; other >= 0 && found.length < state.model.scope; other--)
+    if (!state.lines[other].answer?.kept) found.push(place - other);
+  return found;
+}
+
 function showSquares(place, line, context) {
   const focused = document.activeElement?.dataset?.distance;
   const inside = context.contains(document.activeElement);
@@ -83,7 +91,9 @@ function showSquares(place, line, context) {
     undo.setAttribute("aria-label", `Line ${place + 1}: back to the model's own choice`);
     squares.push(undo);
   }
-  for (let distance = state.model.scope; distance >= 1; distance--) {
+  const reach = candidates(place);
+  for (let slot = state.model.scope; slot >= 1; slot--) {
+    const distance = reach[slot - 1] ?? place - reach.length + slot;
     const square = document.createElement("button");
     square.type = "button";
     square.className = "square";
@@ -121,7 +131,7 @@ function light() {
   if (!line) return;
   line.row.classList.add(state.held >= 0 ? "held" : "active");
   if (!line.answer) return;
-  for (let distance = 1; distance <= Math.min(place, state.model.scope); distance++) {
+  for (const distance of candidates(place)) {
     const { row } = state.lines[place - distance];
     row.classList.add("candidate");
     if (line.answer.selected.includes(distance)) {
@@ -214,14 +224,14 @@ async function translatePlain(stop) {
 
 async function switchContext(place, distance) {
   const line = state.lines[place];
-  if (!line?.answer || line.answer.kept || line.busy || distance > Math.min(place, state.model.scope)) return;
+  if (!line?.answer || line.answer.kept || line.busy || !candidates(place).includes(distance)) return;
   const used = new Set(line.answer.selected);
   if (!used.delete(distance)) used.add(distance);
   line.busy = true;
   show(place);
   try {
     const sentences = state.lines.map((other) => other.text);
-    const answer = await client.again(sentences, place, [...used].sort((a, b) => a - b), state.model);
+    const answer = await client.again(sentences, place, [...used].sort((a, b) => a - b), candidates(place).at(-1) ?? 0);
     const same = String(answer.selected) === String(line.chosen.selected);
     line.answer = same ? line.chosen : { ...answer, probabilities: line.chosen.probabilities, non: line.chosen.non };
     complain("");
@@ -370,7 +380,7 @@ function listenToLines() {
     if (event.target.closest(".undo")) return undo(place);
     if (!getSelection().isCollapsed) return; // the user marks text
     const back = state.held - place;
-    if (state.held >= 0 && back >= 1 && back <= state.model.scope) switchContext(state.held, back);
+    if (state.held >= 0 && candidates(state.held).includes(back)) switchContext(state.held, back);
     else hold(place);
   });
   lines.addEventListener("keydown", (event) => {
@@ -379,7 +389,7 @@ function listenToLines() {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -place, End: state.lines.length - 1 - place }[event.key];
     if (step !== undefined) {
       state.lines[Math.min(Math.max(place + step, 0), state.lines.length - 1)].row.focus();
-    } else if (/^[1-9]$/.test(event.key)) switchContext(place, Number(event.key));
+    } else if (/^[1-9]$/.test(event.key)) switchContext(place, candidates(place)[event.key - 1]);
     else if (event.key === "0") undo(place);
     else if (event.key === "Enter" && event.target.matches(".line")) hold(place);
     else if (event.key === "Escape") { state.held = -1; light(); }
