@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,11 @@ def client_of(
     sizes: BatchSizes | None = None,
     api_key: str | None = None,
     selector: str | None = None,
+    origins: Sequence[str] = (),
 ) -> Iterator[TestClient]:
     """A client of a service in this process; `client.service` is the service."""
     service = Service(model, limits, sizes, api_key, selector)
-    with TestClient(make_app(service), raise_server_exceptions=False) as client:
+    with TestClient(make_app(service, origins), raise_server_exceptions=False) as client:
         client.service = service  # type: ignore[attr-defined]
         yield client
 

@@ -166,6 +166,8 @@ def test_wrong_input(model: dynctx.DocumentTranslator, wrong: list[str]) -> None
 def test_wrong_options(model: dynctx.DocumentTranslator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DynctxError, match="beam must be at least 1, not 0"):
         model.translate(FIRST, beam=0)
+    with pytest.raises(DynctxError, match="beam must be at most 1000, not 1000000"):
+        model.translate(FIRST, beam=10**6)
     with pytest.raises(DynctxError, match=r"beam must be a whole number, not 2\.5"):
         model.translate(FIRST, beam=2.5)  # type: ignore[call-overload]
     with pytest.raises(DynctxError, match="beam must be a whole number, not True"):

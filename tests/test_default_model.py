@@ -31,7 +31,7 @@ def test_without_a_model(elsewhere: Path) -> None:
     said = (
         "no model: the one that comes with dynctx's repository (models/tvsub-zh-en) is not in "
         f"{elsewhere / 'work' / 'deep'}, above it or in {elsewhere / 'lib' / 'site-packages' / 'dynctx'}; "
-        "name a model folder with --model, or in the environment variable DYNCTX_MODEL"
+        "name a model folder (on the command line with --model), or set the environment variable DYNCTX_MODEL"
     )
     with pytest.raises(DynctxError) as caught:
         default_model()

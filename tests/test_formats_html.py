@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from format_helpers import Files, replaced, sentences, shouted, unchanged
 
 pytest_plugins = ("format_fixtures",)
@@ -46,6 +47,15 @@ def test_code_that_a_translation_has_lost(files: Files) -> None:
     assert [message.replace(f"{files.folder}/", "") for message in said] == [
         "a.htm:3: the translation has lost '<code>make</code>', which now stands at its end: 'Los <a>!'"
     ]
+
+
+@pytest.mark.parametrize("end", ["</rt>", ""])
+def test_how_words_are_pronounced_is_no_text(files: Files, end: str) -> None:
+    text = f"<p>The <ruby>cat<rp>(</rp><rt>kæt{end}<rp>)</rp></ruby> sat.</p>"
+    page = files.open("a.html", text)
+    assert sentences(page) == [["The cat sat."]]
+    assert unchanged(page) == text
+    assert shouted(page) == text.replace("The", "tHE").replace(">cat", ">CAT").replace("sat", "SAT")
 
 
 def test_nothing_there(files: Files) -> None:

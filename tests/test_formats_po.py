@@ -174,6 +174,14 @@ MESSAGE = st.lists(
 ).map("".join)
 
 
+def test_several_messages_in_one_are_left_to_people(files: Files) -> None:
+    text = 'msgid "{n, plural, one {a cat} other {cats}}"\nmsgstr ""\n\nmsgid "the cat"\nmsgstr ""\n'
+    app = files.open("a.po", text)
+    assert sentences(app) == [["the cat"]]
+    assert len(files.warnings) == 1 and files.warnings[0].startswith(f"{files.folder}/a.po:1: several messages in one")
+    assert shouted(app) == text.removesuffix('""\n') + '"THE CAT"\n'
+
+
 @quick
 @given(st.lists(MESSAGE, min_size=1, max_size=4, unique=True), st.booleans())
 def test_any_message(messages: list[str], formatted: bool) -> None:

@@ -51,6 +51,21 @@ def test_srt(files: Files) -> None:
     ).replace('La la <font color="#fff">la</font>', 'Tra la <font color="#fff">la</font>')
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("小明：你在干什么？\n小红：我在吃饭", "zh", ["小明：你在干什么？", "小红：我在吃饭"]),
+        ("<i>小明：</i>去哪儿\n<i>小红：</i>回家", "zh", ["小明：去哪儿", "小红：回家"]),
+        ("MARY: Where?\nDR. WHO: Home,\nI think.", "en", ["MARY: Where?", "DR. WHO: Home, I think."]),
+        ("See you at\n10:30 or so", "en", ["See you at 10:30 or so"]),
+        ("He said\nthis: no", "en", ["He said this: no"]),
+    ],
+)
+def test_a_name_begins_a_sentence(files: Files, text: str, language: str, expected: list[str]) -> None:
+    film = files.open("film.srt", f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n", source_language=language)
+    assert sentences(film) == [expected]
+
+
 def cue(start: int, end: int, text: str = "Text here.", number: int = 1) -> str:
     return f"{number}\n00:00:{start:02d},000 --> 00:00:{end:02d},000\n{text}\n\n"
 

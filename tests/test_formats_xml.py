@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from format_helpers import Files, replaced, sentences, shouted, translated, unchanged
+from format_helpers import Files, replaced, sentences, shouted, translated, unchanged, unexpected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +122,21 @@ def test_xliff_2(files: Files) -> None:
     expected = expected.replace(" now.</xlf:source>", f" now.</xlf:source>{target}")
     expected = expected.replace("<xlf:target>Two</xlf:target>", '<xlf:target>Zwei<xlf:ph id="2"/></xlf:target>')
     assert replaced(app, table) == expected
+
+
+def test_several_messages_in_one_are_left_to_people(files: Files) -> None:
+    units = (
+        "<trans-unit id='1'><source>{VAR_PLURAL, plural, =0 {no mail} other {<x id='n'/> mails}}</source></trans-unit>"
+        "<trans-unit id='2'><source>the cat, plural</source></trans-unit>"
+    )
+    text = f"<xliff version='1.2'><file original='f' target-language='de'>{units}</file></xliff>"
+    app = files.open("a.xlf", text)
+    assert sentences(app) == [["the cat, plural"]]
+    assert files.warnings == [
+        f"{files.folder}/a.xlf:1: several messages in one ({{..., plural, ...}}): left without a translation; "
+        "translate it by hand"
+    ]
+    assert shouted(app) == text.replace("plural</source>", "plural</source><target>THE CAT, PLURAL</target>")
 
 
 def test_candidates_of_what_is_left_to_do_stay(files: Files) -> None:
@@ -295,4 +310,4 @@ def test_any_segment_stays_well_formed(content: str, other: str) -> None:
     memory = (
         f"<tmx><tu><tuv xml:lang='en'><seg>{content}</seg></tuv></tu><tu><tuv lang='en'><seg>a</seg></tuv></tu></tmx>"
     )
-    ElementTree.fromstring(unchanged(tmx.read(memory, "a.tmx", ("en", "de"), False)))
+    ElementTree.fromstring(unchanged(tmx.read(memory, "a.tmx", ("en", "de"), False, unexpected)))

@@ -340,6 +340,15 @@ def test_a_wrong_shape(saved: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.complex64])
+def test_weights_of_another_kind(saved: Path, kind: torch.dtype) -> None:
+    weights = load_file(saved / "model.safetensors")
+    name = sorted(weights)[0]
+    save_file(weights | {name: weights[name].to(kind)}, saved / "model.safetensors")
+    said = f"{saved}: {name} is {kind}, and weights are floating-point numbers"
+    assert message(lambda: load_model(saved)) == said
+
+
 def test_weights_that_are_no_numbers(saved: Path) -> None:
     name = "encoder.0.feed_forward.inner.bias"
     rewrite(saved, lambda weights: weights[name][3].fill_(float("nan")))

@@ -145,6 +145,21 @@ def test_languages_and_settings(client: TestClient) -> None:
 # keys
 
 
+def test_pages_of_other_sites(model: Model) -> None:
+    """A browser asks first, and lets a page read an answer only where the service names its site."""
+    asks = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    with client_of(model) as client:
+        assert client.options("/translate", headers=asks).status_code == 405
+        assert "access-control-allow-origin" not in client.get("/languages", headers=asks).headers
+    with client_of(model, origins=["https://a.example"]) as client:
+        told = client.options("/translate", headers=asks | {"Access-Control-Request-Headers": "content-type"})
+        assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, "https://a.example")
+        answer = client.get("/languages", headers=asks)
+        assert answer.headers["access-control-allow-origin"] == "https://a.example"
+        other = client.get("/languages", headers={"Origin": "https://b.example"})
+        assert "access-control-allow-origin" not in other.headers
+
+
 def test_a_key_is_needed(model: Model) -> None:
     with client_of(model, api_key="geheim äö") as client:
         fields = {"q": "the cat", "source": "en", "target": "de"}

@@ -110,6 +110,16 @@ class DocumentTranslator:
         selector: str | None = None,
         batch: int | None = None,
     ) -> list[list[Translation]]: ...
+    @overload
+    def translate(
+        self,
+        sentences: Sentences | Documents,
+        *,
+        explain: bool,
+        beam: int | None = None,
+        selector: str | None = None,
+        batch: int | None = None,
+    ) -> list[str] | list[list[str]] | list[Translation] | list[list[Translation]]: ...
     def translate(
         self,
         sentences: Sentences | Documents,

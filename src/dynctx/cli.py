@@ -302,6 +302,10 @@ def serve(
         bool, typer.Option("--int8", help="8-bit weights on the CPU: faster, a little less exact.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    allow_origin: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="A site whose pages may call this service from a browser, as https://example.org; repeat."),
+    ] = None,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 2 * 2**20,
     max_sentences: Annotated[int, typer.Option(help="Sentences of a request.")] = 1000,
     max_characters: Annotated[int, typer.Option(help="Characters of a sentence.")] = 2000,
@@ -324,7 +328,7 @@ def serve(
 
     from dynctx.model_folder import default_model
 
-    run(model or default_model(), host, port, api_key, selector, beam, batch, int8, device, limits)
+    run(model or default_model(), host, port, api_key, selector, beam, batch, int8, device, limits, allow_origin or ())
 
 
 @app.command()

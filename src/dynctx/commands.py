@@ -16,6 +16,7 @@ import torch
 
 from dynctx.claims import claimed
 from dynctx.config import Config, DecodingConfig
+from dynctx.config_rules import LARGEST_BEAM
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
@@ -211,6 +212,8 @@ def changed(decoding: DecodingConfig, **settings: Any) -> DecodingConfig:
             raise DynctxError(f"{name} must be a whole number, not {value}")
         if value < 1:
             raise DynctxError(f"{name} must be at least 1, not {value}")
+    if given.get("beam", 1) > LARGEST_BEAM:
+        raise DynctxError(f"beam must be at most {LARGEST_BEAM}, not {given['beam']}")
     return dataclasses.replace(decoding, **given)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # what the stage reinforce can tell apart: subsets are numbered by their bits, and `exact` asks about all of them
 LARGEST_SCOPES = {"self-critical": 40, "rloo": 40, "exact": 10}
 
+LARGEST_BEAM = 1000
 DECODING = ("decoding", "training.validation")
 
 AT_LEAST: dict[str, float] = {
@@ -68,6 +69,24 @@ AT_LEAST: dict[str, float] = {
         0,
     ),
 }
+# beyond all use: a config that was not written by a person, or a slip of the hand, would take all memory there is
+AT_MOST: dict[str, int] = {
+    "model.width": 2**16,
+    "model.feed_forward": 2**18,
+    "model.heads": 2**10,
+    "model.scope": 10**6,
+    **dict.fromkeys(
+        (
+            "model.encoder_layers",
+            "model.decoder_layers",
+            "model.tdnmt.context_layers",
+            "scorer.pair_layers",
+            "scorer.set_layers",
+        ),
+        1000,
+    ),
+    **dict.fromkeys((f"{part}.beam" for part in DECODING), LARGEST_BEAM),
+}
 ABOVE_ZERO = (
     "data.max_ratio",
     "model.cadec.temperature",
@@ -112,6 +131,9 @@ def out_of_range(config: Config) -> Iterator[tuple[str, str]]:
     for key, least in AT_LEAST.items():
         if not (least <= value_of(config, key) < math.inf):
             yield key, f"must be at least {least}" if least else "must not be negative"
+    for key, most in AT_MOST.items():
+        if value_of(config, key) > most:
+            yield key, f"must be at most {most}"
     for key in ABOVE_ZERO:
         if not (0 < value_of(config, key) < math.inf):
             yield key, "must be above 0"

@@ -190,6 +190,10 @@ def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str
                 raise DynctxError(
                     f"{at(where)}: {name} has shape {tuple(weights[name].shape)}, expected {tuple(parameter.shape)}"
                 )
+            if not weights[name].is_floating_point():
+                raise DynctxError(
+                    f"{at(where)}: {name} is {weights[name].dtype}, and weights are floating-point numbers"
+                )
             parameter.copy_(weights[name])
             if not parameter.sum().isfinite():
                 raise DynctxError(
@@ -223,7 +227,7 @@ def default_model() -> Path:
             return place
     raise DynctxError(
         f"no model: the one that comes with dynctx's repository (models/{SHIPPED}) is not in {here}, above it or in "
-        f"{package}; name a model folder with --model, or in the environment variable {NAMED}"
+        f"{package}; name a model folder (on the command line with --model), or set the environment variable {NAMED}"
     )
 
 

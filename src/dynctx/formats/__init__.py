@@ -121,7 +121,7 @@ def read_text(text: str, name: str, format: str, reading: Reading, warn: Warn) -
         case "xliff":
             return xliff.read(text, name, languages, reading.again, warn)
         case "tmx":
-            return tmx.read(text, name, languages, reading.again)
+            return tmx.read(text, name, languages, reading.again, warn)
         case "po":
             return po.read(text, name, languages, reading.again, warn)
         case _:

@@ -23,13 +23,14 @@ VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s"'<>][^\s<>]*+)"""
 # as browsers read it: a quotation mark that is not just after a = is a part of a name
 TAG = re.compile(rf"""</?([a-zA-Z][^\s/<>"']*+)(?:[\s/]++|=?[^\s/<>=]++(?:\s*+=\s*+{VALUE}?+)?+|=)*+>""")
 INLINE = re.compile(
-    "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|s|small|span|strike|strong|sub|sup|"
+    "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|rb|ruby|s|small|span|strike|strong|sub|sup|"
     "time|tt|u"
 )
 TITLES = re.compile("h[1-6]|title|th|td|caption|button|option|legend|summary|dt")
-UNCLOSED = ("p", "li", "dt", "dd", "td", "th", "tr", "option")  # elements whose end tag may be left out
+UNCLOSED = ("p", "li", "dt", "dd", "td", "th", "tr", "option", "rt", "rp")  # elements whose end tag may be left out
 CODE = ("code", "kbd", "samp", "var")  # inside a sentence, but not translated
-KEPT_WHOLE = (*CODE, "pre", "textarea", "svg", "math")
+MARKS = ("svg", "math", "rt", "rp")  # inside a sentence, and not read: pictures, and how a word is pronounced
+KEPT_WHOLE = (*CODE, *MARKS, "pre", "textarea")
 RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}  # hold no tags
 NO_TRANSLATION = re.compile(
     r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*(?<![\w\-]))?notranslate(?![\w\-])""", re.IGNORECASE
@@ -104,7 +105,7 @@ def blocks(text: str) -> Iterator[str | list[Piece]]:
 def inline(mark: Markup, raw: str) -> Piece | None:
     """As a piece of a sentence, if it can stand inside of one."""
     in_line = INLINE.fullmatch(mark.name) is not None
-    if raw.startswith("<!--") or mark.name in IN_LINE_VOID or mark.name in ("svg", "math"):
+    if raw.startswith("<!--") or mark.name in IN_LINE_VOID or mark.name in MARKS:
         return single(raw)
     if mark.whole and (in_line or mark.name in CODE):
         inner = shown(raw)

@@ -30,6 +30,11 @@ FORMAT = re.compile(
 )
 
 
+# a message of several, of which the program chooses one (ICU): {n, plural, =0 {none} other {many}}
+SEVERAL_IN_ONE = "several messages in one ({..., plural, ...}): left without a translation; translate it by hand"
+CHOICES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+
+
 def protected(pieces: Iterable[Piece], formatted: bool = False) -> list[Piece]:
     """The same pieces, with every placeholder in the text as a kept piece of its own."""
     pattern = FORMAT if formatted else PLACEHOLDER

@@ -14,7 +14,7 @@ from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
 from dynctx.formats.inline import Kind, Piece, Warn, line_break, single, text_piece
 from dynctx.formats.lines import lines_of
-from dynctx.formats.placeholders import protected
+from dynctx.formats.placeholders import CHOICES, SEVERAL_IN_ONE, protected
 from dynctx.formats.template import Builder, Passage, Template, as_it_is
 from dynctx.formats.xml import VOID
 from dynctx.languages import primary
@@ -67,7 +67,7 @@ def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Wa
     messages = messages_of(lines, name)
     if not messages:
         raise DynctxError(f'{at(name)}: holds no message (msgid "..." and msgstr "...")')
-    writer = Writer(Builder(name, "po", languages[0]), lines, again)
+    writer = Writer(Builder(name, "po", languages[0]), lines, again, warn)
     for message in messages:
         check_language(message, name, languages[1], warn)
         writer.message(message)
@@ -131,8 +131,8 @@ def check_complete(found: list[Message], name: str) -> None:
 
 
 class Writer:
-    def __init__(self, builder: Builder, lines: list[str], again: bool) -> None:
-        self.builder, self.lines, self.again = builder, lines, again
+    def __init__(self, builder: Builder, lines: list[str], again: bool, warn: Warn) -> None:
+        self.builder, self.lines, self.again, self.warn = builder, lines, again, warn
         self.line = 0
         self.wrap = all(len(line.rstrip("\r\n")) <= WRAPPED for line in lines if line.startswith(('"', "msg")))
         self.end = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
@@ -149,6 +149,10 @@ class Writer:
             return
         done = all(field.text for field in forms) and "fuzzy" not in message.flags
         needed = self.again or not done
+        if CHOICES.search(source.text):
+            if not done:
+                self.warn(f"{at(self.builder.template.name, source.first + 1)}: {SEVERAL_IN_ONE}")
+            return
         context = message.one("msgctxt")
         self.builder.place = {"unit": context.text} if context else {}
         one = self.passage(source, message.flags, needed)

@@ -1,6 +1,6 @@
 """What formats of subtitles have in common: cues become sentences, and a long silence starts a new document.
 
-A cue is one sentence, however many lines it has, except that a speaker's dash (or a WebVTT voice) begins a sentence,
+A cue is one sentence, however many lines it has, except that a speaker's dash, name or WebVTT voice begins a sentence,
 and that a note in brackets, [music] or (laughs), which a model would leave out, is a sentence of its own, and so is a
 line in another script. The line breaks inside a sentence are kept, near the same proportion of the text.
 """
@@ -25,6 +25,8 @@ DASH = re.compile(r"(?:\s|<[^<>]*>|\{[^{}]*\})*([-\u2010-\u2015\uff0d]+)(?![\d\-
 NEXT_DASH = re.compile(
     r"(?:(?<=\s)|(?<=\\N))[-\u2010-\u2015\uff0d]+(?=[^\W\d_]|\s*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])"
 )
+# a name and a colon: 小红：... or MARY: ...
+NAME = re.compile(r"(?:\s|<[^<>]*>|\{[^{}]*\})*(?:[^\W\d_]{1,8}：|[A-Z][A-Z .'\-]{1,20}:\s)(?=.*[^\W\d_])")
 VOICE = re.compile(r"\s*<v[.\s]")
 
 # around what is sung; a # before or after a letter or a digit is another thing (#1, C#)
@@ -69,11 +71,7 @@ class Cues:
     def text(self, lines: list[str], number: int) -> None:
         """The lines of a cue, with their ends, of which the first is in line `number` of the file."""
         apart = [self._stands_apart(line) for line in lines]
-        starts = [
-            n
-            for n, line in enumerate(lines)
-            if not n or DASH.match(line) or VOICE.match(line) or apart[n] or apart[n - 1]
-        ]
+        starts = [n for n, line in enumerate(lines) if not n or begins_speech(line) or apart[n] or apart[n - 1]]
         for start, end in pairwise([*starts, len(lines)]):
             pieces = with_notes(joined(lines[start:end], self._pieces, content_of=self.content_of))
             line = number + "".join(lines[:start]).count("\n")
@@ -98,6 +96,10 @@ class Cues:
             pieces += [*self.pieces_of(line[end : other.start()]), Piece(Kind.SINGLE, other[0], pair=PARTS)]
             end = other.end()
         return [*pieces, *self.pieces_of(line[end:])]
+
+
+def begins_speech(line: str) -> bool:
+    return any(pattern.match(line) for pattern in (DASH, VOICE, NAME))
 
 
 def with_notes(pieces: list[Piece], at_edges: bool = False) -> list[Piece]:

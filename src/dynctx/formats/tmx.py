@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dynctx.errors import DynctxError, at
 from dynctx.formats import xml
+from dynctx.formats.inline import Warn
 from dynctx.formats.template import Builder, Template
 from dynctx.formats.xliff import Writer
 from dynctx.formats.xml import XML_LANG, Element, Tags
@@ -16,7 +17,7 @@ from dynctx.languages import primary
 TAGS = Tags(paired=("hi",), opens=("bpt",), closes=("ept",))
 
 
-def read(text: str, name: str, languages: tuple[str, str], again: bool) -> Template:
+def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Warn) -> Template:
     file = xml.parse(text, name)
     if file.root.name != "tmx":
         raise DynctxError(f"{at(name, file.root.line)}: <{file.root.name}> is no TMX")
@@ -27,7 +28,7 @@ def read(text: str, name: str, languages: tuple[str, str], again: bool) -> Templ
     builder.template.errors = "xmlcharrefreplace"
     if text.startswith("\ufeff"):
         builder.literal("\ufeff")
-    writer = Writer(builder, file, TAGS, again)
+    writer = Writer(builder, file, TAGS, again, warn)
     units = [element for element in file.root.walk() if element.name == "tu"]
     for unit in units:
         translate_unit(writer, unit, source, target)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dynctx.errors import DynctxError, at
 from dynctx.formats import xml
 from dynctx.formats.inline import Warn
+from dynctx.formats.placeholders import CHOICES, SEVERAL_IN_ONE
 from dynctx.formats.template import Builder, Passage, Template
 from dynctx.formats.xml import Element, Tags, XmlFile
 from dynctx.languages import primary
@@ -41,7 +42,7 @@ def read(text: str, name: str, languages: tuple[str, str], again: bool, warn: Wa
     builder.template.errors = "xmlcharrefreplace"
     if text.startswith("\ufeff"):
         builder.literal("\ufeff")
-    writer = Writer(builder, file, TAGS_2 if two else TAGS_1, again)
+    writer = Writer(builder, file, TAGS_2 if two else TAGS_1, again, warn)
     if two:
         check_languages(root, "srcLang", "trgLang", languages, name, warn)
         writer.add_language(root, "trgLang", languages[1])
@@ -111,8 +112,8 @@ def marked(element: Element) -> dict[str, Element]:
 class Writer:
     """Copies a file up to the next place where something is put in."""
 
-    def __init__(self, builder: Builder, file: XmlFile, tags: Tags, again: bool) -> None:
-        self.builder, self.file, self.tags, self.again = builder, file, tags, again
+    def __init__(self, builder: Builder, file: XmlFile, tags: Tags, again: bool, warn: Warn) -> None:
+        self.builder, self.file, self.tags, self.again, self.warn = builder, file, tags, again, warn
         self.position = 0
 
     def copy_until(self, place: int) -> None:
@@ -129,6 +130,10 @@ class Writer:
         self.builder.place = {"unit": segment.unit}
         filled = target is not None and xml.is_translation(file.content(target), file.content(source), self.tags)
         done = filled and segment.state not in NOT_YET
+        if CHOICES.search(file.content(source)):
+            if not done:
+                self.warn(f"{at(self.builder.template.name, source.line)}: {SEVERAL_IN_ONE}")
+            return
         passage = self.passage(source, needed=self.again or not done)
         if (done and not self.again) or not xml.has_text(file.content(source)):
             return

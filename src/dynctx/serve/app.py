@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
@@ -32,7 +33,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(service: Service) -> FastAPI:
+def make_app(service: Service, origins: Sequence[str] = ()) -> FastAPI:
+    """origins: sites whose pages may use the service from a browser, beside its own."""
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
@@ -47,6 +50,8 @@ def make_app(service: Service) -> FastAPI:
         docs_url=None,  # FastAPI's own page loads its scripts from elsewhere
         redoc_url=None,
     )
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
     app.add_middleware(Outermost, metrics=service.metrics)
     add_errors(app)
     add_libretranslate(app, service)

@@ -6,6 +6,7 @@ import ipaddress
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
@@ -34,6 +35,7 @@ def serve(
     int8: bool,
     device: str,
     limits: Limits,
+    origins: Sequence[str] = (),
 ) -> None:
     """Until SIGTERM or SIGINT. Then no request is taken any more, and those that were taken are finished."""
     with bind(host, port) as listener:  # first: loading takes seconds, and a port in use should show at once
@@ -46,7 +48,7 @@ def serve(
             to_int8(model.translator)
         service = Service(model, limits, sizes, api_key or None, selector, folder.resolve().name)
         config = uvicorn.Config(
-            make_app(service),
+            make_app(service, origins),
             log_level="warning",
             access_log=False,
             server_header=False,

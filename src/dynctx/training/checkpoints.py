@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from dynctx.errors import DynctxError, at
 
 KEPT = 2
+GO_ON = "what was saved before is there: make room, and the same command goes on"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -55,7 +56,7 @@ class Checkpoints:
             beside.rename(place)
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
-            raise DynctxError(f"{at(place)}: the checkpoint could not be written: {error.strerror}") from None
+            raise DynctxError(f"{at(place)}: the checkpoint could not be written: {error.strerror}; {GO_ON}") from None
         for newer in self._all():  # was damaged, or this run would not be here
             if newer > place:
                 shutil.rmtree(newer, ignore_errors=True)
@@ -106,7 +107,7 @@ class Checkpoints:
             save_tensors(beside / place.name, weights)
             (beside / place.name).replace(place)
         except OSError as error:
-            raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}") from None
+            raise DynctxError(f"{at(place)}: the weights could not be written: {error.strerror}; {GO_ON}") from None
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
