@@ -147,6 +147,11 @@ def test_a_control_of_fewer_seeds_is_refused(tiny_config: Path, tmp_path: Path) 
             "row 'TDNMT full': selector 'probability-first': this model has no context scorer",
         ),
         ({"seeds": []}, "seeds is empty; name at least one"),
+        ({"settings": ["training.updats=6"]}, r"table\.yaml: settings: unknown key 'updats' \(did you mean 'updates'"),
+        (
+            {"runs": {**TABLE["runs"], "sentence": {"settings": ["model.kind=sentense"]}}},
+            r"table\.yaml: run 'sentence': model\.kind is 'sentense'",
+        ),
     ],
 )
 def test_what_is_wrong_shows_before_any_training(

@@ -98,8 +98,17 @@ def test_a_selector_is_named_as_it_is_written(text: str) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(DynctxError) as caught:
         parse_selector(text, 1)
-    assert str(caught.value) == f"selector {text!r}: expected one of: {FORMS}"
+    said, _, meant = str(caught.value).partition("; did you mean ")
+    assert said == f"selector {text!r}: expected one of: {', '.join(FORMS)}"
+    assert not meant or meant[:-1] in FORMS
     assert all(form in FORMS for form in ("none", "full", "previous N", "random N", "random subset"))
+
+
+def test_what_was_meant() -> None:
+    with pytest.raises(DynctxError, match=r"; did you mean previous N\?$"):
+        parse_selector("previus 2", 1)
+    with pytest.raises(DynctxError, match="size-first N$"):
+        parse_selector("nearest", 1)
 
 
 # random selections

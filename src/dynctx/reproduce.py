@@ -67,7 +67,8 @@ class Reproduction:
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
         self.rows = chosen_rows(self.table, path, only)
-        self.common = apply_overrides(load_config(self.table.config), self.table.settings)
+        self.path = path
+        self.common = self.settled(self.table.settings, "settings")
         self.table.beam = self.table.beam or self.common.decoding.beam
         self.text = ""  # the fingerprint of the test set
         self.checked: set[tuple[str, int]] = set()  # runs that are what the table says, and their seeds
@@ -198,7 +199,14 @@ class Reproduction:
             settings.append(f"training.init={self.place(run.init, seed)}")
         if run.labels:
             settings.append(f"labels.model={self.place(run.labels, seed)}")
-        return apply_overrides(load_config(self.table.config), [*settings, *run.settings])
+        return self.settled([*settings, *run.settings], f"run {name!r}")
+
+    def settled(self, settings: list[str], whose: str) -> Config:
+        config = load_config(self.table.config)
+        try:
+            return apply_overrides(config, settings)
+        except DynctxError as error:
+            raise DynctxError(f"{at(self.path)}: {whose}: {str(error).removeprefix('overrides: ')}") from None
 
     def labels(self, name: str, seed: int) -> Path:
         return self.folder(name, seed).with_name(f"{name}-labels")
@@ -297,13 +305,10 @@ class Reproduction:
         pairs = read_held_out(config.data.folder, self.table.test)
         what = asked(self.table, row, config.decoding, self.text)
         wanted = what["decoding"]["selector"]
-        if wanted == "oracle":
-            selector = oracle_of(model, pairs)
-        else:
-            selector = model.choose(wanted) if wanted else model.selector
-        decoding = changed(
-            config.decoding, beam=self.table.beam, batch_sentences=1024 if model.device.type == "cuda" else 64
-        )
+        choose = model.choose(wanted) if wanted and wanted != "oracle" else model.selector
+        selector = oracle_of(model, pairs) if wanted == "oracle" else choose
+        together = 1024 if model.device.type == "cuda" else 64
+        decoding = changed(config.decoding, beam=self.table.beam, batch_sentences=together)
         start = time.monotonic()
         with precision(model.device):
             found, choices = translate_and_explain(model, [source for source, _ in pairs], decoding, selector)
@@ -391,6 +396,5 @@ def reproduce(
     config = load_config(table.config)
     place = output or Path("results") / Path(config.data.folder).name / path.stem
     command = f"dynctx reproduce {path}" + (f" --output {output}" if output else "")
-    find = [row.run for row in table.rows]
-    print(f"{table.title}: {len(table.rows)} rows of {len(set(find))} runs", flush=True)
+    print(f"{table.title}: {len(table.rows)} rows of {len({row.run for row in table.rows})} runs", flush=True)
     return Reproduction(path, place, minutes, command, scoring, only).run()

@@ -6,6 +6,7 @@ depend on (seed, draw, sentence) and not on the batch, so they are the same howe
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -19,8 +20,16 @@ from dynctx.files import read_lines
 from dynctx.selection.scorer import probability_first, size_first
 
 FORMS = (
-    "none, full, previous N, random N, random subset, random 1 or none, attend, fixed FILE, "
-    "probability-first, size-first N"
+    "none",
+    "full",
+    "previous N",
+    "random N",
+    "random subset",
+    "random 1 or none",
+    "attend",
+    "fixed FILE",
+    "probability-first",
+    "size-first N",
 )
 
 
@@ -189,7 +198,9 @@ def parse_selector(text: str, seed: int, judge: Callable[[Batch], Tensor] | None
     if words[:1] in (["previous"], ["random"]) and is_size(words[1:]):
         n = int(words[1])
         return Previous(n) if words[0] == "previous" else Random(n, seed)
-    raise DynctxError(f"selector {text!r}: expected one of: {FORMS}")
+    near = difflib.get_close_matches(text, FORMS, n=1, cutoff=0.7)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise DynctxError(f"selector {text!r}: expected one of: {', '.join(FORMS)}{meant}")
 
 
 def is_size(words: list[str]) -> bool:
