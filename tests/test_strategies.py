@@ -107,7 +107,7 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_what_was_meant() -> None:
     with pytest.raises(DynctxError, match=r"; did you mean previous N\?$"):
         parse_selector("previus 2", 1)
-    with pytest.raises(DynctxError, match="size-first N$"):
+    with pytest.raises(DynctxError, match=r"size-first N$"):
         parse_selector("nearest", 1)
 
 
