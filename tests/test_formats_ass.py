@@ -6,13 +6,13 @@ import re
 
 import pytest
 from format_helpers import Files, replaced, sentences, shouted, translated, unchanged, unexpected
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dynctx.formats import ass
 
 pytest_plugins = ("format_fixtures",)
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=400, deadline=None)
 
 HEAD = r"""[Script Info]
 ; Dialogue: 0,0:00:00.00,0:00:01.00,a comment
@@ -156,6 +156,7 @@ def test_known_by_its_first_line(files: Files) -> None:
     assert files.open("film.ssa", FILM, source_language="zh", target_language="en").format == "ass"
 
 
+@example(["a b", "{", "\\N", "}"])  # a block, though an odd one
 @given(st.lists(st.sampled_from(["{\\i1}", "{\\i0}", "{\\k9}", "\\N", "\\h", "{", "}", " ", "词", "a b", "- ", "♪"])))
 @quick
 def test_any_text_comes_back_as_it_was(parts: list[str]) -> None:

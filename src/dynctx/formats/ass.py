@@ -9,6 +9,7 @@ Everything else (styles, fonts, comments, positions, drawings, karaoke timings) 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from dynctx.document_formats import SPACES
 from dynctx.errors import DynctxError, at
@@ -27,7 +28,6 @@ FIELDS = ["layer", "start", "end", "style", "name", "marginl", "marginr", "margi
 # override blocks and comments, of which those that switch one style on or off are pairs; breaks; the fixed space
 MARKUP = re.compile(rf"\{{\\(?P<name>[ibus])(?P<on>[01])\}}|(?P<block>\{{[^{{}}]*\}})|(?P<end>\\[Nn])|\\h|{MUSIC}")
 DRAWING = re.compile(r"\\p(\d+)")  # from \p1 on what stands outside of blocks is a drawing, until \p0
-LINE = re.compile(r".*?\\N|.+", re.DOTALL)
 
 
 class Events(Cues):
@@ -78,9 +78,15 @@ def add_cue(cues: Cues, line: str, start: int, fields: list[str], where: str, nu
     cues.timed("", timing)
     cues.builder.literal(line[: len(line) - len(text)])
     if text.strip(SPACES):
-        cues.text(LINE.findall(text), number)
+        cues.text(lines_in(text), number)
     else:
         cues.builder.literal(text)
+
+
+def lines_in(text: str) -> list[str]:
+    r"""Each with the \N at its end; one inside of a block ends none."""
+    ends = [match.end() for match in MARKUP.finditer(text) if match[0] == "\\N"]
+    return [text[a:b] for a, b in pairwise([0, *ends, len(text)]) if b > a]
 
 
 def trimmed(line: str) -> str:
