@@ -92,6 +92,7 @@ def test_a_selector_is_named_as_it_is_written(text: str) -> None:
     "text",
     [
         *("", "all", "Full", "none none", "previous", "random", "previous 0", "random 0", "previous -1"),
+        "previous " + "9" * 5000,  # more digits than Python turns into a number
         *("random 1.5", "previous two", "previous 2 3", "random subset 2", "subset", "previous ²", "random ①"),
     ],
 )

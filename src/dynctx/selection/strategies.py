@@ -204,4 +204,4 @@ def parse_selector(text: str, seed: int, judge: Callable[[Batch], Tensor] | None
 
 
 def is_size(words: list[str]) -> bool:
-    return len(words) == 1 and words[0].isdecimal() and len(words[0]) < 10 and int(words[0]) > 0
+    return len(words) == 1 and words[0].isdecimal() and len(words[0]) < 1000 and int(words[0]) > 0
