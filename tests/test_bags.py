@@ -46,7 +46,7 @@ def test_means_by_hand() -> None:
     """Of each pair the words of the sentence and of the candidate, without <DCS>, <SEP> and padding."""
     words, instances = embedding(), instances_of(2, 3)
     means, lengths = mean_vectors(instances, words)
-    place = instances.owner.flatten()[instances.head]
+    place = instances.head
     assert lengths[place[0]].tolist() == [[3, 1], [3, 2], [3, 1]] and lengths[place[1, SCOPE]].tolist() == [40, 1]
     sentence, candidates = (10, 13, 12), [(12,), (10, 11), (NON,)]
     for column, candidate in enumerate(candidates):

@@ -213,11 +213,11 @@ def test_attention_dropout_works_in_training_only() -> None:
     attention = Attention(8, heads=2, dropout=0.5)
     x = torch.randn(1, 6, 8)
     assert not torch.equal(attention(x, None), attention(x, None))
-    mask = torch.ones(1, 1, 2, 6, dtype=torch.bool)
-    assert not torch.equal(attention.of(x[:, :2], x, mask), attention.of(x[:, :2], x, mask))
+    mask, slot = torch.ones(1, 1, 2, 6, dtype=torch.bool), torch.arange(2)
+    assert not torch.equal(attention.of(x[0, :2], slot, x, mask), attention.of(x[0, :2], slot, x, mask))
     attention.eval()
     assert torch.equal(attention(x, None), attention(x, None))
-    assert torch.equal(attention.of(x[:, :2], x, mask), attention.of(x[:, :2], x, mask))
+    assert torch.equal(attention.of(x[0, :2], slot, x, mask), attention.of(x[0, :2], slot, x, mask))
 
 
 @pytest.mark.parametrize(("module", "blocks"), [("self", 3), ("cross", 2)])
@@ -332,11 +332,12 @@ def test_a_layer_at_some_positions_is_the_whole_layer_there(norm: str) -> None:
     unsettle(layer)
     x, mask = torch.randn(2, 5, 8, dtype=torch.float64), torch.rand(2, 1, 5, 5) < 0.6
     mask |= torch.eye(5, dtype=torch.bool)
-    column = torch.tensor([[3, 0], [1, 1]])
-    some = torch.stack([mask[row][:, column[row]] for row in range(2)])  # [R, 1, Q, L]
+    # position 3 and 0 of the first row, 1 of the second, whose other two queries nobody asks for
+    some = torch.stack([mask[0][:, [3, 0, 0]], mask[1][:, [1, 4, 4]]])  # [R, 1, Q, L]
     whole = layer(x, mask)
-    expected = torch.stack([whole[row, column[row]] for row in range(2)])
-    assert torch.allclose(layer.at(x, column, some), expected, atol=1e-12)
+    expected = torch.stack([whole[0, 3], whole[0, 0], whole[1, 1]])
+    found = layer.at(torch.tensor([3, 0, 5 + 1]), torch.tensor([0, 1, 3 + 0]), x, some)
+    assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_dropout_of_a_layer_is_silent_in_use() -> None:

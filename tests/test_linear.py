@@ -349,6 +349,20 @@ def test_8_bits_rectify_what_they_map() -> None:
     assert (small(x) < 0).any()
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_rectified_under_autocast_is_the_map_then_relu(bias: bool) -> None:
+    """In one product where nothing is learned; with a gradient wanted of weights or of x, as before."""
+    module, x = made(32, 64, bias=bias), torch.randn(3, 10, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad():
+            expected = F.relu(module(x))
+            assert torch.equal(module.rectified(x), expected) and (expected == 0).any()
+        learned = module.rectified(x)
+        assert learned.requires_grad and torch.equal(learned, expected)
+        frozen = module.requires_grad_(False).rectified(x.requires_grad_())
+        assert frozen.requires_grad and torch.equal(frozen, expected)
+
+
 def test_8_bits_of_weights_that_are_all_zero() -> None:
     module = made(4, 3)
     nn.init.zeros_(module.weight)

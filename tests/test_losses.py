@@ -170,14 +170,16 @@ def test_autocast_multiplies_in_bfloat16_and_sums_in_float32(monkeypatch: pytest
     seen: list[torch.dtype] = []
 
     def watched(logits: Tensor, *rest: Tensor | float) -> tuple[Tensor, Tensor]:
-        # rounded to the 8 bits of bfloat16, then held in float32
+        # rounded to the 8 bits of bfloat16, and nothing after them
         seen.append(logits.dtype)
-        assert torch.equal(logits, logits.bfloat16().float())
-        return losses.chunk_loss_and_gradient(logits, *rest)  # type: ignore[arg-type]
+        found, expected = (losses.chunk_loss_and_gradient(x, *rest) for x in (logits, logits.float()))  # type: ignore[arg-type]
+        assert found[0].dtype == found[1].dtype == torch.float32
+        assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+        return found
 
     with torch.autocast("cpu", torch.bfloat16):
         loss = smoothed_cross_entropy(states, output, ids, weight, 0.1, watched)
-    assert seen == [torch.float32] * 3
+    assert seen == [torch.bfloat16] * 3
     assert loss.dtype == torch.float32
     expected = naive(states, output, ids, weight, 0.1)
     assert loss.item() == pytest.approx(expected.item(), rel=0.02)

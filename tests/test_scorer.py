@@ -12,8 +12,8 @@ from dynctx.batches import Gatherer
 from dynctx.config import ScorerConfig
 from dynctx.corpus import TokenStore
 from dynctx.layers import Embedding, same_sentence
-from dynctx.selection.instances import Instances, gather_instances
-from dynctx.selection.scorer import Scorer, probability_first, size_first
+from dynctx.selection.instances import Instances, alike, gather_instances
+from dynctx.selection.scorer import Scorer, judge, probability_first, size_first
 from dynctx.subwords import DCS, NON, SEP
 
 SCOPE = 3
@@ -32,7 +32,7 @@ def instances_of(sentences: list[int], documents: Documents = DOCUMENTS) -> Inst
 
 def read(instances: Instances, number: int, column: int) -> list[int]:
     """The ids of one instance, in order."""
-    owner = instances.owner.flatten()[instances.head[number, column]]
+    owner = instances.head[number, column]
     return instances.packed.ids[instances.packed.sentence == owner].tolist()
 
 
@@ -55,11 +55,13 @@ def test_instances_word_for_word() -> None:
 def test_heads_are_the_first_positions() -> None:
     instances = instances_of([4, 6, 3])
     packed, heads = instances.packed, instances.head[instances.present]
-    assert packed.ids.gather(1, instances.column).flatten()[heads].tolist() == [DCS] * len(heads)
-    owners = packed.sentence.gather(1, instances.column).flatten()[heads]
-    assert torch.equal(owners, instances.owner.flatten()[heads])
+    assert packed.ids.flatten()[instances.place].tolist() == [DCS] * len(heads)
+    assert torch.equal(packed.sentence.flatten()[instances.place[heads]], heads)
+    assert torch.equal(instances.owner.flatten()[instances.slot[heads]], heads)
+    rows, queries = instances.owner.shape
+    assert torch.equal(instances.slot // queries, instances.place // packed.ids.shape[1])  # in the same row
     assert len(set(heads.tolist())) == len(heads) == int((packed.ids == DCS).sum())
-    assert int((instances.owner >= 0).sum()) == len(heads)
+    assert int((instances.owner >= 0).sum()) == len(heads) and rows == len(packed.ids)
 
 
 def test_a_layer_at_some_positions_is_the_layer() -> None:
@@ -70,10 +72,9 @@ def test_a_layer_at_some_positions_is_the_layer() -> None:
     x = embedding.look_up(packed.ids, packed.position, packed.ids.shape[1])
     layer = scorer.pair_layers[0]
     everywhere = layer(x, same_sentence(packed.sentence, packed.sentence))
-    found = layer.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # type: ignore[operator]
-    expected = everywhere.gather(1, instances.column[:, :, None].expand_as(found))
-    real = instances.owner >= 0
-    assert torch.allclose(found[real], expected[real], atol=1e-12, rtol=0)
+    mask = same_sentence(instances.owner, packed.sentence)
+    found = layer.at(instances.place, instances.slot, x, mask)  # type: ignore[operator]
+    assert torch.allclose(found, everywhere.flatten(0, 1)[instances.place], atol=1e-12, rtol=0)
 
 
 def test_base_size_is_the_papers() -> None:
@@ -109,6 +110,45 @@ def test_scores_do_not_depend_on_the_batch() -> None:
         alone = instances_of([sentence])
         seen = alone.present[0]
         assert torch.allclose(together[row][seen], scorer(alone, embedding)[0][seen], atol=1e-12)
+
+
+def lines_of(lengths: list[int]) -> Gatherer:
+    """One document with lines of so many words."""
+    lines = [([10 + number % 20] * length, [9]) for number, length in enumerate(lengths)]
+    return Gatherer(TokenStore.from_ids([lines]), SCOPE)
+
+
+def test_sentences_share_rows_with_those_of_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair has two positions more than words: 53 of a long and a short line, 102 of two long ones."""
+    numbers = np.arange(40)[::-1].copy()
+
+    def widths(gatherer: Gatherer, parts: list[np.ndarray]) -> list[int]:
+        assert sorted(np.concatenate(parts).tolist()) == list(range(40))
+        return [gather_instances(gatherer, numbers[part]).packed.ids.shape[1] for part in parts]
+
+    monkeypatch.setattr("dynctx.selection.instances.MANY", 5)
+    scattered = lines_of([50 if n % 7 == 0 else 1 for n in range(40)])  # no two within the scope of each other
+    assert widths(scattered, alike(scattered, numbers)) == [64]
+    gatherer = lines_of([50 if n > 30 else 1 for n in range(40)])
+    parts = alike(gatherer, numbers)
+    assert widths(gatherer, parts) == [64, 128]
+    assert numbers[parts[1]].tolist() == list(range(39, 31, -1))  # 31 is long, and reads short ones only
+    monkeypatch.setattr("dynctx.selection.instances.MANY", 9)
+    assert [len(part) for part in alike(gatherer, numbers)] == [32, 8]  # nowhere else to go
+    monkeypatch.setattr("dynctx.selection.instances.MANY", 33)
+    assert [len(part) for part in alike(gatherer, numbers)] == [40]
+
+
+def test_in_groups_or_together_probabilities_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    (scorer, embedding), numbers = tiny_scorer(), np.array([39, 3, 8, 35, 36, 0, 33, 20])
+    gatherer = lines_of([50 if n > 30 else 1 for n in range(40)])
+    asked, batch = judge(scorer, embedding), gatherer.bare(numbers)
+    together = asked(batch)
+    monkeypatch.setattr("dynctx.selection.instances.MANY", 2)
+    assert len(alike(gatherer, numbers)) == 2
+    assert torch.allclose(asked(batch), together, atol=1e-6)
+    for row, number in enumerate(numbers.tolist()):
+        assert torch.allclose(asked(gatherer.bare(np.array([number])))[0], together[row], atol=1e-6)
 
 
 def changed(sentence: int, ids: list[int]) -> Documents:

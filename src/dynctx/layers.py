@@ -266,16 +266,20 @@ class Attention(nn.Module):
         rows, _, length, _ = mixed.shape
         return self.output(mixed.transpose(1, 2).reshape(rows, length, -1))
 
-    def of(self, queries: Tensor, x: Tensor, mask: Tensor) -> Tensor:
-        """Self-attention of some positions only: queries [R, Q, d] out of x [R, L, d], mask [R, 1, Q, L]."""
+    def of(self, queries: Tensor, slot: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """Self-attention of some positions only: queries [I, d] out of x [R, L, d] -> [I, d].
+
+        mask [R, 1, Q, L] of what Q queries a row may see; slot [I]: the place of each among these, counted through all
+        rows. Rows have more or fewer of them, so what is done besides attention is done to those there are.
+        """
         width = x.shape[2]
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        query = F.linear(queries, weight[:width], bias[:width])
+        query = F.linear(queries, weight[:width], bias[:width])  # [I, d]
+        query = query.new_zeros(mask.shape[0] * mask.shape[2], width).index_copy(0, slot, query)
         key, value = F.linear(x, weight[width:], bias[width:]).chunk(2, dim=-1)
-        query, key, value = self._split(query), self._split(key), self._split(value)
-        dropout = self.dropout if self.training else 0.0
-        mixed = attention(query, key, value, mask, dropout)
-        return self.output(mixed.transpose(1, 2).reshape(queries.shape))
+        query, key, value = self._split(query.view(len(x), -1, width)), self._split(key), self._split(value)
+        mixed = attention(query, key, value, mask, self.dropout if self.training else 0.0)
+        return self.output(mixed.transpose(1, 2).flatten(0, 1).flatten(1)[slot])
 
     def project(self, states: Tensor) -> KeyValue:
         """Keys and values of what is attended to; computed once a sentence."""
@@ -344,10 +348,14 @@ class EncoderLayer(nn.Module):
         change = self.self_attention(self.self_residual.before(x), mask, cache=cache)
         return self.self_residual.after(x, change)
 
-    def at(self, x: Tensor, column: Tensor, mask: Tensor) -> Tensor:
-        """The layer's output at some positions only: column [R, Q] of x [R, L, d], mask [R, 1, Q, L] -> [R, Q, d]."""
-        some = x.gather(1, column[:, :, None].expand(-1, -1, x.shape[2]))
-        change = self.self_attention.of(self.self_residual.before(some), self.self_residual.before(x), mask)
+    def at(self, place: Tensor, slot: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+        """The layer's output at some positions only: place [I] in x [R, L, d], counted through all rows -> [I, d].
+
+        slot and mask: see `Attention.of`.
+        """
+        some = x.flatten(0, 1)[place]
+        before = self.self_residual.before
+        change = self.self_attention.of(before(some), slot, before(x), mask)
         return self.transform(self.self_residual.after(some, change))
 
     def transform(self, x: Tensor) -> Tensor:

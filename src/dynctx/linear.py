@@ -63,8 +63,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling() or self.weight.is_inference():
             return super().forward(x)
-        own = self.weight.requires_grad or (self.bias is not None and self.bias.requires_grad)
-        learned = own and torch.is_grad_enabled()
+        learned = self.learned()
         if torch.is_autocast_enabled(x.device.type):
             if learned:
                 return super().forward(x)
@@ -76,9 +75,22 @@ class Linear(nn.Linear):
             return _OneDnn.apply(x, self.weight, self.bias)
         return _multiply(x, self.packed(), self.bias, "none", [], "")
 
+    def learned(self) -> bool:
+        """Whether a gradient is to come back to this map."""
+        own = self.weight.requires_grad or (self.bias is not None and self.bias.requires_grad)
+        return own and torch.is_grad_enabled()
+
     def rectified(self, x: Tensor) -> Tensor:
-        """relu(x W^T + b); an 8-bit map does both at once."""
-        return F.relu(self(x))
+        """relu(x W^T + b), where products can in one of them, so that the sum is not read again."""
+        kind = x.device.type
+        used = not (torch.compiler.is_compiling() or self.weight.is_inference() or self.learned())
+        if not (used and torch.is_autocast_enabled(kind)) or (torch.is_grad_enabled() and x.requires_grad):
+            return F.relu(self(x))
+        weight, bias = self.rounded(torch.get_autocast_dtype(kind))
+        if bias is None:
+            return F.relu(self(x))
+        found = torch._addmm_activation(bias, x.to(weight.dtype).flatten(0, -2), weight.t())
+        return found.view(*x.shape[:-1], -1)
 
     def negated_sum(self, base: Tensor, x: Tensor) -> Tensor:
         """-(base + x W^T + b); where products add what is given to them, in one of them."""

@@ -32,13 +32,12 @@ class Bags(nn.Module):
         a, b = self.project(F.layer_norm(means, means.shape[2:])).unbind(1)
         compared = torch.cat([a, b, a * b, (a - b).abs(), lengths.log().to(a.dtype)], dim=1)
         states = self.dropout(self.compare.rectified(compared))
-        return states[instances.owner.flatten()[instances.head]]
+        return states[instances.head]
 
 
 def mean_vectors(instances: Instances, embedding: Embedding) -> tuple[Tensor, Tensor]:
-    """[I, 2, d] of the words between <DCS> and <SEP>, and of those behind, and how many these are [I, 2], at least 1; I
-    is the room for instances."""
-    packed, room = instances.packed, instances.owner.numel()
+    """[I, 2, d] of the words between <DCS> and <SEP> and of those behind; how many these are [I, 2], at least 1."""
+    packed, room = instances.packed, len(instances.place)
     ids, position, whose = (x.flatten() for x in (packed.ids, packed.position, packed.sentence))
     whose = torch.where(whose >= 0, whose, room)  # padding has a place of its own, and so have <DCS> and <SEP>
     border = torch.zeros(room + 1, dtype=torch.int64, device=ids.device)

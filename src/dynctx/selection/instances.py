@@ -21,7 +21,8 @@ from dynctx.corpus import Ints
 from dynctx.packing import offsets_in_rows, round_up, rows_by_size
 from dynctx.subwords import DCS, NON, SEP
 
-ROW = 128  # positions of a row, unless an instance is longer
+ROWS = (64, 96, 128)  # positions of a row: attention goes over all of it, so the fewest that hold the longest instance
+MANY = 256  # sentences for which rows of their own pay
 ROWS_STEP = 16  # on a GPU rows are made up to a multiple of this, to keep the number of shapes small
 
 
@@ -30,9 +31,10 @@ class Instances:
     """The pairs of a batch. Column j < scope is the candidate at distance j + 1, column `scope` is NON."""
 
     packed: Packed  # [R, L]; `sentence` is the number of the instance
-    column: Tensor  # [R, Q] where in its row each instance's <DCS> lies, the first one's repeated to fill the row
-    owner: Tensor  # [R, Q] the instance's number, -1 where a row has no more
-    head: Tensor  # [n, scope + 1] flat place of the instance in these, 0 where there is none
+    place: Tensor  # [I] where each instance's <DCS> lies, counted through all rows
+    owner: Tensor  # [R, Q] the instances of each row by their numbers, -1 where it has no more
+    slot: Tensor  # [I] where each stands in these, counted through all rows
+    head: Tensor  # [n, scope + 1] the number of the instance, 0 where there is none
     present: Tensor  # [n, scope + 1]
 
 
@@ -43,7 +45,8 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     sizes, exists = _sizes(gatherer, sentences)
     number, column = np.nonzero(sizes)
     size = sizes[number, column]
-    width = max(ROW, round_up(size.max()))
+    longest = round_up(size.max())
+    width = next((width for width in ROWS if width >= longest), longest)
     row = rows_by_size(size, width)
     order = np.argsort(row, kind="stable")
     row, size, number, column = row[order], size[order], number[order], column[order]
@@ -51,19 +54,33 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     rows = round_up(int(row[-1]) + 1, ROWS_STEP if gatherer.device.type == "cuda" else 1)
 
     # the heads of a row side by side
-    place = np.arange(len(row)) - np.searchsorted(row, row)  # [instances] which of its row's
-    most = round_up(place.max() + 1)
-    known = np.stack([size, row, offset, number, column, sentences[number], row * most + place])
-    size_t, row_t, offset_t, number_t, column_t, source_t, flat = gatherer.to_device(known)
+    beside = np.arange(len(row)) - np.searchsorted(row, row)  # [I] which of its row's
+    most = round_up(beside.max() + 1)
+    known = np.stack([size, row, offset, number, column, sentences[number], row * most + beside])
+    size_t, row_t, offset_t, number_t, column_t, source_t, slot = gatherer.to_device(known)
     tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
     ids = _instance_ids(gatherer, source_t, column_t, tokens)
-    heads = torch.zeros(rows * most, dtype=torch.int64, device=device)
-    owner = torch.full_like(heads, -1)
-    heads[flat], owner[flat] = offset_t, torch.arange(len(row), device=device)
+    itself = torch.arange(len(row), device=device)
+    owner = torch.full((rows * most,), -1, device=device).index_copy_(0, slot, itself)
     head = torch.zeros(count, scope + 1, dtype=torch.int64, device=device)
-    head[number_t, column_t] = flat
+    head[number_t, column_t] = itself
     present = gatherer.to_device(np.concatenate([exists, np.ones((count, 1), np.bool_)], axis=1))
-    return Instances(tokens.packed(ids, rows, width), heads.view(rows, most), owner.view(rows, most), head, present)
+    packed = tokens.packed(ids, rows, width)
+    return Instances(packed, row_t * width + offset_t, owner.view(rows, most), slot, head, present)
+
+
+def alike(gatherer: Gatherer, sentences: Ints) -> list[Ints]:
+    """Places of these sentences [n] in groups whose instances have rows of one width: one long instance would widen the
+    rows of all. What is too few for a group goes with those that need wider rows."""
+    longest = _sizes(gatherer, sentences)[0].max(1, initial=0)
+    kind = np.searchsorted(ROWS, longest)
+    groups, left = [], np.arange(0)
+    for number in range(len(ROWS) + 1):
+        left = np.concatenate([left, np.flatnonzero(kind == number)])
+        if len(left) >= MANY:
+            groups.append(left)
+            left = np.arange(0)
+    return [*groups, left] if len(left) else groups
 
 
 def instance_tokens(gatherer: Gatherer, sentences: Ints) -> Ints:

@@ -20,7 +20,7 @@ from dynctx.devices import many_shapes
 from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
 from dynctx.linear import Linear
 from dynctx.selection.bags import Bags
-from dynctx.selection.instances import Instances, gather_instances
+from dynctx.selection.instances import Instances, alike, gather_instances
 
 
 class Scorer(nn.Module):
@@ -70,8 +70,8 @@ class Scorer(nn.Module):
         for layer in lower:
             x = layer(x, mask)
         # of the last layer only the states at <DCS> are needed: a small part of its work
-        heads = last.at(x, instances.column, same_sentence(instances.owner, packed.sentence))  # [R, Q, d]
-        return heads.flatten(0, 1)[instances.head]
+        mask = same_sentence(instances.owner, packed.sentence)
+        return last.at(instances.place, instances.slot, x, mask)[instances.head]
 
     def probabilities(self, scores: Tensor, present: Tensor) -> Tensor:
         """P_select [n, scope + 1] over the candidates that exist, NON included (eq. 3)."""
@@ -88,9 +88,13 @@ def judge(scorer: Scorer, embedding: Embedding) -> Callable[[Batch], Tensor]:
     @torch.no_grad()
     def probabilities(batch: Batch) -> Tensor:
         scorer.eval()
-        instances = gather_instances(batch.origin, batch.numbers)
-        with many_shapes():
-            return scorer.probabilities(scorer(instances, embedding), instances.present)
+        found = torch.empty(len(batch), scorer.scope + 1, device=batch.origin.device)
+        for part in alike(batch.origin, batch.numbers):
+            instances = gather_instances(batch.origin, batch.numbers[part])
+            with many_shapes():
+                own = scorer.probabilities(scorer(instances, embedding), instances.present)
+            found[batch.origin.to_device(part)] = own.to(found.dtype)
+        return found
 
     return probabilities
 
