@@ -24,7 +24,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import Config, DecodingConfig, apply_overrides, parse_config
 from dynctx.corpus import TokenStore
-from dynctx.decoding import translate
+from dynctx.decoding import Translating, translate
 from dynctx.devices import pick_device
 from dynctx.model_folder import Model, save_model
 from dynctx.prepare import load_subwords
@@ -162,6 +162,10 @@ def decoding(config: Config, device: torch.device, count: int, batch: int) -> No
     within, same, previous = (
         statistics.median(times) for times in zip(*[[run(selector) for selector in selectors] for _ in range(9)])
     )
+    clock = Clock(device)
+    clock.wrap(Translating, "choose")
+    for _ in range(5):
+        run(learned)
     numbers = sentences, given.selection.cpu().numpy()
     say(
         what="beam 4 over dev, TDNMT scope 6",
@@ -169,6 +173,7 @@ def decoding(config: Config, device: torch.device, count: int, batch: int) -> No
         selected_2_seconds=round(within, 3),
         the_same_2_given_seconds=round(same, 3),
         ratio=round(within / same, 3),
+        choosing_milliseconds=round(statistics.median(clock.found["choose"]), 1),
         context_tokens=int(gatherer.lengths_of(*numbers)[2].sum()),
         previous_2_seconds=round(previous, 3),
         ratio_to_previous=round(within / previous, 3),

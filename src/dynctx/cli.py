@@ -177,11 +177,15 @@ def reproduce(
         Optional[list[str]],  # noqa: UP045
         typer.Option(help="Only rows with a name like this ('HAN*'); several times for several.", show_default=False),
     ] = None,
+    seed: Annotated[
+        Optional[list[int]],  # noqa: UP045
+        typer.Option(help="Only this one of the table's seeds; several times for several.", show_default=False),
+    ] = None,
 ) -> None:
     """Train and score what a table of results needs, and write it down."""
     from dynctx.reproduce import reproduce as run
 
-    if not run(table, output, minutes, not unscored, tuple(rows or ())):
+    if not run(table, output, minutes, not unscored, tuple(rows or ()), tuple(seed or ())):
         raise typer.Exit(3)
 
 

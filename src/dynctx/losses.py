@@ -38,7 +38,7 @@ def chunk_loss_and_gradient(logits: Tensor, ids: Tensor, weight: Tensor, smoothi
     """Summed loss of a chunk, and each row's gradient: softmax minus target. All that takes time here is how often
     memory goes by, so the softmax is made once, for both, out of logits as rough as they come.
 
-    logits [n, V], ids [n], weight [n] -> scalar, [n, V] (not yet times the weight), in float32 at least
+    logits [n, V], ids [n], weight [n] -> scalar, [n, V] (not yet times the weight), as rough as the logits
     """
     exact = logits.dtype if logits.dtype == torch.float64 else torch.float32
     log_probability = torch.log_softmax(logits, dim=-1, dtype=exact)
@@ -49,7 +49,7 @@ def chunk_loss_and_gradient(logits: Tensor, ids: Tensor, weight: Tensor, smoothi
         losses = losses - low * (log_probability.sum(1) - true)
     gradient = log_probability.exp_().sub_(low)
     change = torch.full((len(ids), 1), low - (1 - smoothing), dtype=exact, device=gradient.device)
-    return (losses * weight).sum(), gradient.scatter_add_(1, ids[:, None], change)
+    return (losses * weight).sum(), gradient.scatter_add_(1, ids[:, None], change).to(logits.dtype)
 
 
 class _Chunked(torch.autograd.Function):
@@ -67,7 +67,6 @@ class _Chunked(torch.autograd.Function):
         for first in range(0, len(states), rows):
             part = slice(first, first + rows)
             loss, gradient = compute(states[part] @ matrix.t(), ids[part], weight[part], smoothing)
-            gradient = gradient.to(low)
             total += loss
             times = weight[part, None].to(low)
             torch.mm(gradient, matrix, out=states_gradient[part]).mul_(times)

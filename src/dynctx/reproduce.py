@@ -64,9 +64,10 @@ class Reproduction:
         command: str,
         scoring: bool = True,
         only: tuple[str, ...] = (),
+        seeds: tuple[int, ...] = (),
     ) -> None:
         self.table, self.output, self.command, self.scoring = load_table(path), output, command, scoring
-        self.rows = chosen_rows(self.table, path, only)
+        self.rows = chosen_rows(self.table, path, only, seeds)
         self.path = path
         self.common = self.settled(self.table.settings, "settings")
         self.table.beam = self.table.beam or self.common.decoding.beam
@@ -86,7 +87,7 @@ class Reproduction:
         """What the chosen rows are compared with is there, or chosen too: asked before any training."""
         chosen = {row.name for row in self.rows}
         for row in self.rows if self.scoring else ():
-            for seed in row.seeds or self.table.seeds:
+            for seed in row.seeds:
                 for control in compared(row):
                     if control not in chosen and keyed(control, seed) not in self.said:
                         raise DynctxError(
@@ -110,7 +111,7 @@ class Reproduction:
 
     def run(self) -> bool:
         """True when the whole table is there, or those of its rows that were asked for."""
-        wanted = [(row, seed) for row in self.rows for seed in row.seeds or self.table.seeds]
+        wanted = [(row, seed) for row in self.rows for seed in row.seeds]
         wanted.sort(key=lambda pair: pair[1])  # one seed after the other
         self.text = fingerprint_of(read_held_out(self.common.data.folder, self.table.test))
         for row, seed in wanted:  # before anything is done or written
@@ -388,7 +389,12 @@ class Reproduction:
 
 
 def reproduce(
-    path: Path, output: Path | None, minutes: float, scoring: bool = True, only: tuple[str, ...] = ()
+    path: Path,
+    output: Path | None,
+    minutes: float,
+    scoring: bool = True,
+    only: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (),
 ) -> bool:
     if minutes < 0:
         raise DynctxError(f"--minutes {minutes:g}: must not be negative (0: no limit)")
@@ -397,4 +403,4 @@ def reproduce(
     place = output or Path("results") / Path(config.data.folder).name / path.stem
     command = f"dynctx reproduce {path}" + (f" --output {output}" if output else "")
     print(f"{table.title}: {len(table.rows)} rows of {len({row.run for row in table.rows})} runs", flush=True)
-    return Reproduction(path, place, minutes, command, scoring, only).run()
+    return Reproduction(path, place, minutes, command, scoring, only, seeds).run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -119,9 +119,16 @@ def find_config(config: str, table: Path) -> Path:
     )
 
 
-def chosen_rows(table: TableConfig, path: Path, only: tuple[str, ...]) -> list[TableRow]:
-    """The rows whose names are like one of these; all, where none is given."""
+def chosen_rows(
+    table: TableConfig, path: Path, only: tuple[str, ...] = (), seeds: tuple[int, ...] = ()
+) -> list[TableRow]:
+    """The rows whose names are like one of these, with those of their seeds; all, where none is given."""
+    known = {seed for row in table.rows for seed in seeds_of(table, row)}
+    if unknown := sorted(set(seeds) - known):
+        raise DynctxError(f"{at(path)}: no row has seed {unknown[0]}; there are {', '.join(map(str, sorted(known)))}")
     for pattern in only:
         if not any(fnmatchcase(row.name, pattern) for row in table.rows):
             raise DynctxError(f"{at(path)}: no row has a name like {pattern!r}")
-    return [row for row in table.rows if not only or any(fnmatchcase(row.name, pattern) for pattern in only)]
+    named = [row for row in table.rows if not only or any(fnmatchcase(row.name, pattern) for pattern in only)]
+    wanted = [replace(row, seeds=[s for s in row.seeds or table.seeds if not seeds or s in seeds]) for row in named]
+    return [row for row in wanted if row.seeds]
