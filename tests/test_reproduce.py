@@ -142,6 +142,18 @@ def test_a_part_of_the_rows(tiny_config: Path, tmp_path: Path) -> None:
         reproduce(table, tmp_path / "table", 0, only=("SentNmt", "HAN"))
 
 
+def test_a_part_of_the_seeds(tiny_config: Path, tmp_path: Path) -> None:
+    rows = [TABLE["rows"][0], {**TABLE["rows"][1], "seeds": [1]}]
+    table = write_table(tmp_path, tiny_config, rows=rows, seeds=[1, 2])
+    assert reproduce(table, tmp_path / "table", 0, seeds=(2,))
+    assert list(json.loads((tmp_path / "table.json").read_text())["rows"]) == ["SentNmt / 2"]
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["seed2"]
+    with pytest.raises(DynctxError, match=r"table\.yaml: no row has seed 3; there are 1, 2"):
+        reproduce(table, tmp_path / "table", 0, seeds=(2, 3))
+    assert reproduce(table, tmp_path / "table", 0, only=("SentNmt",), seeds=(1,))
+    assert sorted(json.loads((tmp_path / "table.json").read_text())["rows"]) == ["SentNmt / 1", "SentNmt / 2"]
+
+
 def test_a_control_that_is_not_there_is_asked_for_before_any_training(tiny_config: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path, tiny_config)
     with pytest.raises(DynctxError, match="row 'TDNMT full' is compared with 'SentNmt': add --rows 'SentNmt'"):

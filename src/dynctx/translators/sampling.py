@@ -86,7 +86,9 @@ def pick(chances: Tensor, uniform: Tensor) -> Tensor:
     First the block in which it falls, then the place there: what is summed up step by step is short, which takes a
     fraction of the time. Nothing that has no chance is ever drawn.
     """
-    blocks = F.pad(chances, (0, -chances.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))  # [r, B, BLOCK]
+    if over := chances.shape[1] % BLOCK:  # even padding with nothing would copy all of it
+        chances = F.pad(chances, (0, BLOCK - over))
+    blocks = chances.unflatten(1, (-1, BLOCK))  # [r, B, BLOCK]
     sums = blocks.sum(dim=2)
     block, left = fall(sums, uniform.to(sums.dtype) * sums.sum(dim=1, keepdim=True))
     inside = blocks.gather(1, block[:, :, None].expand(-1, -1, BLOCK)).squeeze(1)
