@@ -32,19 +32,6 @@ from dynctx.prepare import fingerprint_of, read_held_out
 from dynctx.table_pages import keyed, markdown, means
 from dynctx.tables import TableRow, asked, chosen_rows, compared, is_scored, load_table
 
-# what does not change a run of a stage, or is set by the stage itself; a run may lie elsewhere than where it was made
-ELSEWHERE = ("training.init", "data.folder", "labels.folder", "labels.model", "scorer.enabled")
-UNUSED = {
-    "translation": (*ELSEWHERE, "labels", "reinforce", "scorer"),
-    "scorer": (
-        *ELSEWHERE,
-        "labels.batch_tokens",
-        "reinforce.reward_tokens",
-        "reinforce.generated",
-        "training.selector",
-    ),
-    "reinforce": (*ELSEWHERE, "labels", "training.selector"),
-}
 TRANSLATIONS = ".translations.json"  # beside the results: what they were scored on
 WAIT = 2.0  # seconds between two looks at what another call is at
 
@@ -262,7 +249,7 @@ class Reproduction:
                 )
 
     def check_run(self, name: str, seed: int) -> None:
-        from dynctx.training.same_run import FREE, differences
+        from dynctx.training.same_run import since
 
         if (name, seed) in self.checked:
             return
@@ -280,10 +267,7 @@ class Reproduction:
                     f"{place}: this run began with other weights than {self.place(run.init, seed)} now has; remove it "
                     "and the rows that it has in the results, or bring back what it began with"
                 )
-        # a finished run had so many updates; the model that it kept may be older than the last word on that
-        ended = read_about(find_model(place)).get("run_updates") == config.training.updates
-        free = [key for key in FREE if ended or key != "training.updates"]
-        differing = differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
+        differing = since(place, config)
         if not differing:
             return
         message = f"{place}: this run was made with another config: {'; '.join(differing)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from dynctx.config import Config
+from dynctx.model_folder import find_model, read_about, read_config
 from dynctx.plain_data import to_dict
 
 # What may change between two starts of a run: how long it lasts, how it is watched and where it lies, but nothing
@@ -14,6 +16,28 @@ FREE = (
     *("training.validate_every", "training.validation", "training.dev_documents", "training.patience"),
     *("training.average", "training.checkpoint_every", "training.log_every"),
 )
+
+# what does not change a run of a stage, or is set by the stage itself; a run may lie elsewhere than where it was made
+ELSEWHERE = ("training.init", "data.folder", "labels.folder", "labels.model", "scorer.enabled")
+UNUSED = {
+    "translation": (*ELSEWHERE, "labels", "reinforce", "scorer"),
+    "scorer": (
+        *ELSEWHERE,
+        "labels.batch_tokens",
+        "reinforce.reward_tokens",
+        "reinforce.generated",
+        "training.selector",
+    ),
+    "reinforce": (*ELSEWHERE, "labels", "training.selector"),
+}
+
+
+def since(place: Path, config: Config) -> list[str]:
+    """What a config says now of a run that lies here, and did not say when it was made."""
+    # a finished run had so many updates; the model that it kept may be older than the last word on that
+    ended = read_about(find_model(place)).get("run_updates") == config.training.updates
+    free = [key for key in FREE if ended or key != "training.updates"]
+    return differences(read_config(place), config, (*free, *UNUSED[config.training.stage]))
 
 
 def differences(then: Config, now: Config, free: tuple[str, ...]) -> list[str]:
