@@ -18,7 +18,7 @@ from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.planning import Shape, plan_epoch
 from dynctx.subwords import BOS, EOS, PAD
-from dynctx.translators.bank import Bank, Side, lay_pairs, lay_past, merge, ranges, sentence_memory
+from dynctx.translators.bank import Bank, Side, lay_pairs, lay_past, merge, own_memory, ranges, sentence_memory
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -243,3 +243,17 @@ def test_a_packed_memory_with_one_sentence_a_row() -> None:
     assert torch.allclose(
         found.states[found.sentence >= 0], expected.states[expected.sentence >= 0], atol=1e-10, rtol=0
     )
+
+
+def test_own_sentences_out_of_a_bank_are_as_if_encoded_again() -> None:
+    """In training too, where what is encoded again would have dropout; a bank that lacks one of them cannot serve."""
+    model, batch = small_model("san").train(), packed()
+    assert own_memory(batch, model.bank(batch)) is None  # the last sentence of a document is nobody's candidate
+    bank = model.bank(batch, own=True)
+    assert set(batch.numbers) <= set(bank.numbers)
+    found = own_memory(batch, bank)
+    with torch.no_grad():
+        expected = sentence_memory(batch, model.eval().context_model().encode(batch))
+    assert found is not None and torch.equal(found.sentence, expected.sentence)
+    real = expected.sentence >= 0
+    assert torch.allclose(found.states[real], expected.states[real], atol=1e-10, rtol=0)

@@ -30,6 +30,7 @@ from dynctx.subwords import BOS, EOS, SPECIAL
 from dynctx.training.translation import freeze_for_stage
 from dynctx.translators import build_translator
 from dynctx.translators.cadec import drafts_of, noisy
+from dynctx.translators.sentence import SentNmt
 
 
 def test_references_are_scored_with_the_drafts_that_are_used() -> None:
@@ -157,6 +158,25 @@ def drawn(seed: int, **own: float) -> Tensor:
     model = small_model("cadec", cadec=CadecConfig(**own)).train()
     torch.manual_seed(seed)
     return model.bank(packed()).draft.target.ids
+
+
+def test_a_draft_out_of_the_bank_is_that_of_the_sentence_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bank has encoded what is sampled; nothing is encoded for it a second time."""
+    settings = CadecConfig(reference_drafts=0.0, sample_noise=0.0, temperature=1e-4)
+    model, batch = small_model("cadec", cadec=settings).train(), packed()
+    limits = np.ceil(1.25 * batch.plan.lengths[1]).astype(np.int64) + 1
+    expected, _, _ = drafts_of(model.sentence_model(), batch, limits, 1e-4)
+    encoded: list[int] = []
+    encode = SentNmt.encode
+    monkeypatch.setattr(
+        SentNmt, "encode", lambda self, b, *rest: (encoded.append(len(b.numbers)), encode(self, b, *rest))[1]
+    )
+    draft = model.bank(batch).draft.target
+    assert len(encoded) == 2  # the bank, without dropout, and this sentence's own states, with it
+    longest = int(limits.argmax())
+    for n in range(len(batch)):
+        ids = draft.ids[draft.sentence == n]
+        assert n == longest or torch.equal(ids, expected[n, : len(ids)])
 
 
 def test_each_kind_of_draft_has_its_own_noise() -> None:

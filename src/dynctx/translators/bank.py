@@ -110,11 +110,15 @@ class BankedNmt(SentNmt):
         """What the context sentences are encoded by."""
         return self.sentence_model()
 
-    def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> Bank:
-        """All candidates of a batch; their translations are the references."""
+    def bank(
+        self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None, own: bool = False
+    ) -> Bank:
+        """All candidates of a batch, and its own sentences if wanted; their translations are the references."""
         if known is not None:
             return known
-        return self.bank_of(batch.origin, candidates(batch, self.scope), batch.source.ids.shape[1])
+        numbers = candidates(batch, self.scope)
+        wanted = np.union1d(numbers, batch.numbers) if own else numbers
+        return self.bank_of(batch.origin, wanted, batch.source.ids.shape[1])
 
     def allowed(self, batch: Batch, selection: Tensor | None) -> Tensor:
         """The selection [n, up to scope], less what does not exist; a missing one is the empty one."""
@@ -258,10 +262,23 @@ def _lay(gatherer: Gatherer, bank: Bank, side: Side, row: Ints, who: Ints, rows:
 
 def sentence_memory(batch: Batch, memory: Memory) -> Memory:
     """[n, S, d] a packed memory with one sentence a row, as a search needs it."""
-    lengths, width = batch.plan.lengths[0], memory.states.shape[1]
-    begins = batch.origin.to_device(batch.plan.row * width + batch.plan.offsets[0])
-    position = torch.arange(round_up(lengths.max()), device=begins.device)
-    inside = position < batch.origin.to_device(lengths)[:, None]  # [n, S]
-    index = torch.where(inside, begins[:, None] + position, 0)
-    number = torch.arange(len(lengths), device=begins.device)[:, None]
-    return Memory(memory.states.flatten(0, 1)[index], torch.where(inside, number, -1))
+    begins = batch.plan.row * memory.states.shape[1] + batch.plan.offsets[0]
+    return _one_per_row(batch.origin, memory.states.flatten(0, 1), begins, batch.plan.lengths[0])
+
+
+def own_memory(batch: Batch, bank: Bank) -> Memory | None:
+    """The same from a bank that has the sentences of the batch; None where it has not."""
+    place = np.minimum(np.searchsorted(bank.numbers, batch.numbers), len(bank.numbers) - 1)
+    if (bank.numbers[place] != batch.numbers).any():
+        return None
+    side = bank.source
+    return _one_per_row(batch.origin, side.states, side.begins[place], side.lengths[place])
+
+
+def _one_per_row(gatherer: Gatherer, states: Tensor, begins: Ints, lengths: Ints) -> Memory:
+    """states [X, d] of sentences that begin at these places -> [n, S, d]"""
+    first, length = gatherer.to_device(np.stack([begins, lengths]))[:, :, None]
+    position = torch.arange(round_up(lengths.max()), device=first.device)
+    inside = position < length  # [n, S]
+    number = torch.arange(len(lengths), device=first.device)[:, None]
+    return Memory(states[torch.where(inside, first + position, 0)], torch.where(inside, number, -1))

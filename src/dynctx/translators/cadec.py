@@ -29,6 +29,7 @@ from dynctx.translators.bank import (
     Pairs,
     Side,
     lay_pairs,
+    own_memory,
     quiet,
     rounded,
     sentence_memory,
@@ -150,14 +151,21 @@ class Cadec(BankedNmt):
 
     # what the sentence model gives
 
-    def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> DraftedBank:
+    def bank(
+        self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None, own: bool = False
+    ) -> DraftedBank:
         """Drafts are as given, or as in training, or else by greedy search."""
-        bank = super().bank(batch, None, known)
+        drawn = drafts is None and self.training
+        # one draw for the batch, on the host: nobody waits for it
+        sampled = drawn and float(torch.rand(())) >= self.config.cadec.reference_drafts
+        bank = super().bank(batch, None, known, own or sampled)
         base = self.sentence_model()
         if drafts is not None:
             draft = drafted(batch, drafts)
-        elif self.training:
-            draft = self.draw_draft(base, batch)
+        elif sampled:
+            draft = self.sampled_draft(base, batch, bank)
+        elif drawn:
+            draft = noisy(batch, self.config.cadec.reference_noise, self.output.out_features)
         else:
             draft = retargeted(batch, np.arange(len(batch)), *drafts_of(base, batch, 2 * batch.plan.lengths[0] + 10))
         with torch.no_grad():  # dropout is as in training, for this sentence's own states
@@ -165,15 +173,14 @@ class Cadec(BankedNmt):
             states = base.decode(memory, draft)
         return DraftedBank(bank.numbers, bank.source, bank.target, memory, draft, states)
 
-    def draw_draft(self, base: SentNmt, batch: Batch) -> Batch:
-        """The reference with noise, or a sample of the sentence model with less noise; one draw for the batch."""
+    def sampled_draft(self, base: SentNmt, batch: Batch, bank: Bank) -> Batch:
+        """A sample of the sentence model, with less noise than references get."""
         own, vocabulary = self.config.cadec, self.output.out_features
-        if float(torch.rand(())) < own.reference_drafts:  # drawn on the host: nobody waits for it
-            return noisy(batch, own.reference_noise, vocabulary)
         limits = np.ceil(1.25 * batch.plan.lengths[1]).astype(np.int64) + 1
         # the few longest would take as many steps again as all the others, and keep their references
         few = limits > np.quantile(limits, 1 - LONGEST, method="higher")
-        sampled, room, lengths = drafts_of(base, batch, np.where(few, 0, limits), own.temperature)
+        memory = own_memory(batch, bank)  # encoded already, without dropout
+        sampled, room, lengths = drafts_of(base, batch, np.where(few, 0, limits), own.temperature, memory)
         references = sentence_targets(batch)  # [n, L]
         width = max(sampled.shape[1], references.shape[1])
         sampled, references = (F.pad(x, (0, width - x.shape[1]), value=EOS) for x in (sampled, references))
@@ -270,15 +277,16 @@ def sentence_targets(batch: Batch) -> Tensor:
     return batch.target.ids.flatten()[index.clamp(max=batch.target.ids.numel() - 1)]
 
 
-def drafts_of(base: SentNmt, batch: Batch, limits: Ints, temperature: float = 0.0) -> tuple[Tensor, Ints, Tensor]:
+def drafts_of(
+    base: SentNmt, batch: Batch, limits: Ints, temperature: float = 0.0, memory: Memory | None = None
+) -> tuple[Tensor, Ints, Tensor]:
     """[n, L] a sample of the model for each sentence, with EOS, at most `limits` tokens before it; the room that takes,
-    and the lengths. Temperature 0: the likeliest token each time.
+    and the lengths. Temperature 0: the likeliest token each time. memory: of the sentences, one a row, if it is known.
 
     What is laid out later has a place for all that may come, and so does not depend on what the others say.
     """
     longest = int(limits.max())
     with quiet(base), torch.compiler.set_stance("force_eager"):
-        memory = sentence_memory(batch, base.encode(batch))
-        cache = base.begin(memory, 1)
+        cache = base.begin(memory or sentence_memory(batch, base.encode(batch)), 1)
         drawn = draw(base, cache, batch.origin.to_device(limits), temperature, longest=longest, scored=False)
     return drawn.tokens, limits + 1, drawn.lengths
