@@ -84,5 +84,8 @@ def prepared(tiny_data: DataConfig) -> DataConfig:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes first: two processes share files, and neither should wait for the last one."""
-    items.sort(key=lambda item: not item.path.name.startswith("test_system"))
+    """The files that take minutes first: two processes share files, and neither should wait for the last one.
+
+    (xdist would have files with few tests last, which just these are: hence --no-loadscope-reorder.)
+    """
+    items.sort(key=lambda item: not item.path.name.startswith(("test_system", "test_resume")))
