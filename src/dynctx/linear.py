@@ -63,15 +63,12 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling() or self.weight.is_inference():
             return super().forward(x)
-        learned = self.learned()
         if torch.is_autocast_enabled(x.device.type):
-            if learned:
-                return super().forward(x)
-            weight, bias = self.rounded(torch.get_autocast_dtype(x.device.type))
-            return F.linear(x.to(weight.dtype), weight, bias)
+            rough = self.rough(x.device.type)
+            return super().forward(x) if rough is None else F.linear(x.to(rough[0].dtype), *rough)
         if x.device.type != "cpu" or x.dtype != torch.float32 or not ONEDNN:
             return super().forward(x)
-        if learned or (torch.is_grad_enabled() and x.requires_grad):
+        if self.learned() or (torch.is_grad_enabled() and x.requires_grad):
             return _OneDnn.apply(x, self.weight, self.bias)
         return _multiply(x, self.packed(), self.bias, "none", [], "")
 
@@ -80,14 +77,17 @@ class Linear(nn.Linear):
         own = self.weight.requires_grad or (self.bias is not None and self.bias.requires_grad)
         return own and torch.is_grad_enabled()
 
+    def rough(self, kind: str) -> tuple[Tensor, Tensor | None] | None:
+        """Weight and bias as products under autocast on this kind of device take them; None where they learn, or there
+        is none, or torch does the rounding."""
+        if torch.compiler.is_compiling() or self.weight.is_inference() or self.learned():
+            return None
+        return self.rounded(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
+
     def rectified(self, x: Tensor) -> Tensor:
-        """relu(x W^T + b), where products can in one of them, so that the sum is not read again."""
-        kind = x.device.type
-        used = not (torch.compiler.is_compiling() or self.weight.is_inference() or self.learned())
-        if not (used and torch.is_autocast_enabled(kind)) or (torch.is_grad_enabled() and x.requires_grad):
-            return F.relu(self(x))
-        weight, bias = self.rounded(torch.get_autocast_dtype(kind))
-        if bias is None:
+        """relu(x W^T + b); in use under autocast in one product, so that the sum is not read again."""
+        weight, bias = self.rough(x.device.type) or (self.weight, None)
+        if bias is None or (torch.is_grad_enabled() and x.requires_grad):
             return F.relu(self(x))
         found = torch._addmm_activation(bias, x.to(weight.dtype).flatten(0, -2), weight.t())
         return found.view(*x.shape[:-1], -1)
@@ -96,11 +96,7 @@ class Linear(nn.Linear):
         """-(base + x W^T + b); where products add what is given to them, in one of them."""
         if self.bias is not None or (x.device.type == "cpu" and x.dtype == torch.float32):
             return -(base + self(x))
-        weight = self.weight
-        learned = weight.requires_grad and torch.is_grad_enabled()
-        as_it_is = torch.compiler.is_compiling() or weight.is_inference() or learned
-        if torch.is_autocast_enabled(x.device.type) and not as_it_is:
-            weight = self.rounded(torch.get_autocast_dtype(x.device.type))[0]
+        weight, _ = self.rough(x.device.type) or (self.weight, None)
         return torch.addmm(base.flatten(0, -2), x.flatten(0, -2), weight.t(), beta=-1, alpha=-1).view_as(base)
 
     def packed(self) -> Tensor:

@@ -110,15 +110,11 @@ class BankedNmt(SentNmt):
         """What the context sentences are encoded by."""
         return self.sentence_model()
 
-    def bank(
-        self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None, own: bool = False
-    ) -> Bank:
-        """All candidates of a batch, and its own sentences if wanted; their translations are the references."""
+    def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> Bank:
+        """All candidates of a batch; their translations are the references."""
         if known is not None:
             return known
-        numbers = candidates(batch, self.scope)
-        wanted = np.union1d(numbers, batch.numbers) if own else numbers
-        return self.bank_of(batch.origin, wanted, batch.source.ids.shape[1])
+        return self.bank_of(batch.origin, candidates(batch, self.scope), batch.source.ids.shape[1])
 
     def allowed(self, batch: Batch, selection: Tensor | None) -> Tensor:
         """The selection [n, up to scope], less what does not exist; a missing one is the empty one."""

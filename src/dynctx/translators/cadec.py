@@ -28,6 +28,7 @@ from dynctx.translators.bank import (
     BankedNmt,
     Pairs,
     Side,
+    candidates,
     lay_pairs,
     own_memory,
     quiet,
@@ -151,14 +152,15 @@ class Cadec(BankedNmt):
 
     # what the sentence model gives
 
-    def bank(
-        self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None, own: bool = False
-    ) -> DraftedBank:
+    def bank(self, batch: Batch, drafts: list[list[int]] | None = None, known: Bank | None = None) -> DraftedBank:
         """Drafts are as given, or as in training, or else by greedy search."""
         drawn = drafts is None and self.training
         # one draw for the batch, on the host: nobody waits for it
         sampled = drawn and float(torch.rand(())) >= self.config.cadec.reference_drafts
-        bank = super().bank(batch, None, known, own or sampled)
+        if sampled and known is None:  # with the batch's own sentences, which are encoded here for their samples too
+            numbers = np.union1d(candidates(batch, self.scope), batch.numbers)
+            known = self.bank_of(batch.origin, numbers, batch.source.ids.shape[1])
+        bank = super().bank(batch, None, known)
         base = self.sentence_model()
         if drafts is not None:
             draft = drafted(batch, drafts)
