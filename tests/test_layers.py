@@ -19,6 +19,7 @@ from dynctx.layers import (
     EncoderLayer,
     FeedForward,
     Growing,
+    LayerNorm,
     LayerSizes,
     Residual,
     additive,
@@ -398,3 +399,23 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
     torch.manual_seed(1)
     assert torch.equal(dropout(x), first)
     assert torch.equal(dropout.eval()(x), x) and torch.equal(Dropout(0.0)(x), x)
+
+
+# norms
+
+
+def test_rough_states_stay_rough_where_nothing_learns() -> None:
+    """(2, 4) has mean 3 and deviation 1: -1 and 1, times the gain, plus the bias."""
+    norm = LayerNorm(2)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([3.0, 5.0]))
+        norm.bias.copy_(torch.tensor([0.5, 1.0]))
+    x = torch.tensor([[2.0, 4.0]])
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad():
+            found = norm(x.bfloat16())
+            assert norm(x).dtype == torch.float32
+        assert found.dtype == torch.bfloat16 and found.tolist() == [[-2.5, 6.0]]
+        learned = norm(x.bfloat16().requires_grad_())
+        learned.sum().backward()
+    assert norm.weight.grad is not None and norm.weight.grad.tolist() == pytest.approx([-1.0, 1.0], abs=1e-4)

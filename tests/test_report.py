@@ -198,6 +198,7 @@ def test_a_scope_of_whole_documents_has_no_oracle(monkeypatch: pytest.MonkeyPatc
     model = tiny_model("san", scope=1000)
     words = ("a dog", "the cat", "we saw", "it rains")
     split = Split(model, [*TAGS, (Document("long", words * 8), Document("long", words * 8))])
+    usual = facts()
     monkeypatch.setattr(report.oracle, "value_of_subsets", lambda *given: pytest.fail("tried"))
     found = report.gather(split, model.choose("full"), model.config.decoding, split.scorable)
     assert found.oracle is None
@@ -207,7 +208,7 @@ def test_a_scope_of_whole_documents_has_no_oracle(monkeypatch: pytest.MonkeyPatc
     assert "Left out: a scope of 1,000 sentences has more subsets than can be tried; 10 sentences are the most." in text
     # 31 candidates at most, three to a bar
     assert report_figures.ranges(found) == [(n, min(n + 2, 31)) for n in range(1, 32, 3)]
-    assert report_figures.ranges(facts()) == [(1, 1), (2, 2), (3, 3)]
+    assert report_figures.ranges(usual) == [(1, 1), (2, 2), (3, 3)]
     assert "28-30" in figures[0].inline and ">31<" in figures[0].inline
 
 

@@ -151,6 +151,28 @@ def test_in_groups_or_together_probabilities_are_the_same(monkeypatch: pytest.Mo
         assert torch.allclose(asked(gatherer.bare(np.array([number])))[0], together[row], atol=1e-6)
 
 
+def test_no_more_is_read_together_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One word a line: an instance has 4 tokens, one with NON too. 1, 2, 3 and then 4 instances a sentence."""
+    monkeypatch.setattr("dynctx.selection.instances.TOKENS", {"cpu": 20})
+    parts = alike(lines_of([1] * 8), np.arange(8))  # tokens 4, 8, 12, 16, 16, ...: in all 4, 12, 24, 40, 56, 72, ...
+    assert [part.tolist() for part in parts] == [[0, 1], [2], [3, 4], [5], [6], [7]]
+    assert alike(lines_of([1]), np.arange(0)) == []
+
+
+@torch.no_grad()
+def test_pairs_are_read_in_autocasts_precision_and_near_enough() -> None:
+    scorer, embedding = tiny_scorer(squash=False)
+    scorer, embedding, instances = scorer.float(), embedding.float(), instances_of([4, 2, 6])
+    exact = scorer(instances, embedding)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert scorer.read_pairs(instances, embedding).dtype == torch.bfloat16
+        rough = scorer(instances, embedding)
+        with torch.enable_grad():
+            assert scorer.read_pairs(instances, embedding).dtype == torch.float32  # what learns is summed up exactly
+    assert not torch.equal(rough, exact)
+    assert torch.allclose(rough[instances.present], exact[instances.present], atol=0.05)
+
+
 def changed(sentence: int, ids: list[int]) -> Documents:
     copy = [list(document) for document in DOCUMENTS]
     copy[0][sentence] = (ids, copy[0][sentence][1])

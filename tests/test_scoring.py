@@ -208,7 +208,7 @@ def test_a_selection_of_another_shape_is_refused() -> None:
 
 def test_selections_in_order() -> None:
     split = Split(tiny_model("concat"), PAIRS)
-    found = selections(split.gatherer, np.array([4, 0, 1]), parse_selector("previous 2", 1), batch_sentences=2)
+    found = selections(split.gatherer, np.array([4, 0, 1]), parse_selector("previous 2", 1))
     assert found.astype(int).tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 0]]
     blind = Split(tiny_model("sentence"), PAIRS)
     assert blind.select(parse_selector("full", 1)).shape == (12, 0)

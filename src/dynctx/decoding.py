@@ -134,11 +134,8 @@ class Translating:
 
     def choose(self) -> NDArray[np.bool_]:
         """What is selected for each sentence: known beforehand, nothing has to wait for it later."""
-        size = self.config.batch_sentences
-        parts = [self.sentences[i : i + size] for i in range(0, len(self.sentences), size)]
-        asked = [self.gatherer.bare(part) for part in parts]
-        found = [self.selector.select(batch) & batch.present for batch in asked]
-        return torch.cat(found).cpu().numpy() if found else np.zeros((0, self.gatherer.scope), np.bool_)
+        batch = self.gatherer.bare(self.sentences)
+        return (self.selector.select(batch) & batch.present).cpu().numpy()
 
     def some(self, places: Ints, bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""

@@ -83,11 +83,12 @@ class Embedding(nn.Module):
         """[R, L] ids and positions, all below `longest` -> [R, L, d]."""
         return self.dropout(self.look_up(ids, position, longest))
 
-    def look_up(self, ids: Tensor, position: Tensor, longest: int) -> Tensor:
-        """The same without dropout."""
+    def look_up(self, ids: Tensor, position: Tensor, longest: int, dtype: torch.dtype | None = None) -> Tensor:
+        """The same without dropout. dtype: of the result, from tables rounded to it."""
         self.reach(longest)
-        where = F.embedding(position, self.positions).to(self.weight.dtype)
-        return torch.add(where, F.embedding(ids, self.weight), alpha=self.scale)
+        weight = self.weight.to(dtype or self.weight.dtype)
+        where = F.embedding(position, self.positions.to(weight.dtype))
+        return torch.add(where, F.embedding(ids, weight), alpha=self.scale)
 
     def scaled(self, ids: Tensor) -> Tensor:
         """Without positions, too."""
@@ -314,12 +315,26 @@ class LayerSizes:
     relu_dropout: float = 0.0
 
 
+class LayerNorm(nn.LayerNorm):
+    """As torch's, but states in use that are as rough as autocast's products stay so, and are not copied to float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == self.weight.dtype or torch.is_grad_enabled():
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+            return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+
+
 class Residual(nn.Module):
     """x + f(x) with layer norm behind the sum (post) or before f (pre), and dropout on f's output."""
 
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(sizes.width, eps=1e-6)
+        self.norm = LayerNorm(sizes.width)
         self.dropout = Dropout(sizes.dropout)
         self.pre = sizes.norm == "pre"
 

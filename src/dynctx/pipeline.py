@@ -14,7 +14,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
-from dynctx.decoding import batches_by_length, translate
+from dynctx.decoding import translate
 from dynctx.documents import Document
 from dynctx.languages import is_kept
 from dynctx.model_folder import Model
@@ -232,9 +232,7 @@ def select_documents(
     wanted, selector = units.asked(selector or model.selector, wishes)
     recorder = Recorder(selector, units)
     if len(wanted):
-        lengths = units.gatherer.lengths_of(wanted)[0]
-        for chosen in batches_by_length(lengths, model.config.decoding.batch_sentences):
-            recorder.select(units.gatherer.one_per_row(wanted[chosen]))
+        recorder.select(units.gatherer.bare(wanted))
     return by_document(documents, recorder.choices())
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
-from dynctx.decoding import batches_by_length
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
@@ -76,7 +75,7 @@ class Split:
 
     def select(self, selector: Selector) -> Bools:
         """[sentences, scope]"""
-        return selections(self.gatherer, np.arange(len(self)), selector, self.model.config.decoding.batch_sentences)
+        return selections(self.gatherer, np.arange(len(self)), selector)
 
     def score(
         self,
@@ -113,11 +112,8 @@ class Split:
 
 
 @torch.inference_mode()
-def selections(gatherer: Gatherer, sentences: Ints, selector: Selector, batch_sentences: int = 256) -> Bools:
+def selections(gatherer: Gatherer, sentences: Ints, selector: Selector) -> Bools:
     """[n, scope] what a selector gives these sentences."""
-    found = np.zeros((len(sentences), gatherer.scope), np.bool_)
-    if gatherer.scope and len(sentences):
-        lengths = gatherer.lengths_of(sentences)
-        for chosen in batches_by_length(lengths[0] + lengths[2], batch_sentences):
-            found[chosen] = selector.select(gatherer.bare(sentences[chosen])).cpu().numpy()
-    return found
+    if not gatherer.scope:
+        return np.zeros((len(sentences), 0), np.bool_)
+    return selector.select(gatherer.bare(sentences)).cpu().numpy()

@@ -23,6 +23,7 @@ from dynctx.subwords import DCS, NON, SEP
 
 ROWS = (64, 96, 128)  # positions of a row: attention goes over all of it, so the fewest that hold the longest instance
 MANY = 256  # sentences for which rows of their own pay
+TOKENS = {"cpu": 2**15, "cuda": 2**19}  # of instances that are read together: what memory holds and a device needs
 ROWS_STEP = 16  # on a GPU rows are made up to a multiple of this, to keep the number of shapes small
 
 
@@ -70,17 +71,18 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
 
 
 def alike(gatherer: Gatherer, sentences: Ints) -> list[Ints]:
-    """Places of these sentences [n] in groups whose instances have rows of one width: one long instance would widen the
-    rows of all. What is too few for a group goes with those that need wider rows."""
-    longest = _sizes(gatherer, sentences)[0].max(1, initial=0)
-    kind = np.searchsorted(ROWS, longest)
+    """Places of these sentences [n] in groups that are read together, whose instances have rows of one width: one long
+    instance would widen the rows of all. What is too few for a group goes with those that need wider rows."""
+    sizes = _sizes(gatherer, sentences)[0]
+    kind = np.searchsorted(ROWS, sizes.max(1, initial=0))
     groups, left = [], np.arange(0)
     for number in range(len(ROWS) + 1):
         left = np.concatenate([left, np.flatnonzero(kind == number)])
-        if len(left) >= MANY:
-            groups.append(left)
+        if len(left) >= MANY or (number == len(ROWS) and len(left)):
+            share = np.cumsum(sizes.sum(1)[left]) // TOKENS.get(gatherer.device.type, 2**15)
+            groups += np.split(left, np.flatnonzero(np.diff(share)) + 1)
             left = np.arange(0)
-    return [*groups, left] if len(left) else groups
+    return groups
 
 
 def instance_tokens(gatherer: Gatherer, sentences: Ints) -> Ints:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dynctx.batches import Batch
 from dynctx.config import ScorerConfig
 from dynctx.devices import many_shapes
-from dynctx.layers import Embedding, EncoderLayer, LayerSizes, same_sentence, sinusoids
+from dynctx.layers import Embedding, EncoderLayer, LayerSizes, product_type, same_sentence, sinusoids
 from dynctx.linear import Linear
 from dynctx.selection.bags import Bags
 from dynctx.selection.instances import Instances, alike, gather_instances
@@ -50,6 +50,7 @@ class Scorer(nn.Module):
         `independent` keeps each candidate to itself in the upper layers, as while learning from pseudo labels.
         """
         heads = self.read_pairs(instances, embedding) if self.bags is None else self.bags(instances, embedding)
+        heads = heads.to(self.score.weight.dtype)  # from here on exact again, under autocast too
         if self.config.distance_positions:
             heads = heads + self.distances.to(heads.dtype)
         seen = instances.present[:, None, None, :]
@@ -64,7 +65,9 @@ class Scorer(nn.Module):
     def read_pairs(self, instances: Instances, embedding: Embedding) -> Tensor:
         """The states at <DCS> [n, scope + 1, d], each pair by itself."""
         packed = instances.packed
-        x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1]))
+        # in use, states between products are as rough as these: a good part of reading is how often memory goes by
+        rough = None if torch.is_grad_enabled() else product_type(embedding.weight)
+        x = self.dropout(embedding.look_up(packed.ids, packed.position, packed.ids.shape[1], rough))
         mask = same_sentence(packed.sentence, packed.sentence)
         *lower, last = cast(list[EncoderLayer], list(self.pair_layers))
         for layer in lower:
