@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,19 @@ from typing import Any
 import pytest
 import torch
 from scripted import OneProcess, Scripted, script, scripted_config
-from tiny_runs import TIME_LIMIT, Ended, Started, Warm, curve, last_checkpoint, learned, log_of, reached, train_here
+from tiny_runs import (
+    TIME_LIMIT,
+    Warm,
+    curve,
+    free_port,
+    last_checkpoint,
+    learned,
+    log_of,
+    reached,
+    run_two,
+    start_two,
+    train_here,
+)
 
 from dynctx.errors import DynctxError
 from dynctx.training.checkpoints import load_tensors
@@ -23,26 +34,6 @@ from dynctx.training.loop import Training
 pytest_plugins = ("tiny_fixtures",)
 
 UPDATES = "training.updates=30"
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
-def start_two(warm: Warm, *arguments: str | Path) -> list[Started]:
-    """What torchrun does, but from a process that has imported everything. The second dies if it writes a file."""
-    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "test"}
-    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
-    return [warm.start(*arguments, crash=number, environment=common | rank) for number, rank in enumerate(ranks)]
-
-
-def run_two(warm: Warm, *arguments: str | Path) -> list[Ended]:
-    ended = [process.wait() for process in start_two(warm, *arguments)]
-    assert [process.code for process in ended] == [0, 0], ended
-    return ended
 
 
 def assert_alike(two: Path, one: Path) -> None:

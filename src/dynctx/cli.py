@@ -233,29 +233,32 @@ def translate(
 ) -> None:
     """Translate text, Markdown, HTML, subtitles, XLIFF, TMX, PO and JSON lines; only the text in them changes."""
     from dynctx.commands_translate import translate_files
+    from dynctx.processes import processes_here
 
-    translate_files(
-        files,
-        model,
-        Path(output) if output is not None and output != "-" else None,
-        into_folder=output is not None and output.endswith(("/", os.sep)),
-        beam=beam,
-        batch=batch,
-        sample=sample,
-        temperature=temperature,
-        seed=seed,
-        int8=int8,
-        device=device,
-        selector=selector,
-        explain=explain,
-        format=format,
-        split=split,
-        column=column,
-        scene_gap=scene_gap,
-        again=again,
-        encoding=encoding,
-        quiet=quiet,
-    )
+    with processes_here() as processes:
+        translate_files(
+            files,
+            model,
+            Path(output) if output is not None and output != "-" else None,
+            into_folder=output is not None and output.endswith(("/", os.sep)),
+            beam=beam,
+            batch=batch,
+            sample=sample,
+            temperature=temperature,
+            seed=seed,
+            int8=int8,
+            device=device,
+            selector=selector,
+            explain=explain,
+            format=format,
+            split=split,
+            column=column,
+            scene_gap=scene_gap,
+            again=again,
+            encoding=encoding,
+            quiet=quiet,
+            processes=processes,
+        )
 
 
 @app.command()

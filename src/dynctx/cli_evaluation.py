@@ -276,5 +276,8 @@ def test(
     import json
 
     from dynctx.commands import test_model
+    from dynctx.processes import processes_here
 
-    print(json.dumps(test_model(model, split, data, output, beam, batch, device, selector), ensure_ascii=False))
+    with processes_here() as processes:
+        found = test_model(model, split, data, output, beam, batch, device, selector, processes)
+        print(json.dumps(found, ensure_ascii=False))

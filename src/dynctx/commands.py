@@ -24,6 +24,7 @@ from dynctx.files import check_place
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
 from dynctx.prepare import load_subwords
+from dynctx.processes import ALONE, Processes
 from dynctx.selection.strategies import Fixed, OneOrNone, Previous, Random, Selector
 
 
@@ -170,6 +171,7 @@ def test_model(
     batch: int | None,
     device: str,
     selector: str | None = None,
+    processes: Processes = ALONE,
 ) -> dict[str, Any]:
     """Translate a prepared dev or test set with its model and score it; the translations can be kept."""
     from dynctx.evaluation.bleu import corpus_bleu, corpus_chrf, document_bleu
@@ -182,11 +184,11 @@ def test_model(
     chosen = oracle_of(model, pairs) if selector == "oracle" else selector_of(model, selector)
     sources = [source for source, _ in pairs]
     with bar(sum(len(source.sentences) for source in sources)) as advance, precision(model.device):
-        translated = translate_documents(model, sources, decoding, chosen, progress=advance, warn=warn)
+        translated = translate_documents(model, sources, decoding, chosen, advance, warn, processes)
     language = model.config.data.target_language or "en"
     hypotheses = [sentence for document in translated for sentence in document.sentences]
     references = [sentence for _, target in pairs for sentence in target.sentences]
-    if output is not None:
+    if output is not None and processes.leads:
         write_jsonl(translated, output)
     scores = [
         corpus_bleu(hypotheses, [references], language=language),

@@ -23,6 +23,7 @@ from dynctx.languages import is_foreign, primary
 from dynctx.linear import to_int8
 from dynctx.model_folder import Model, default_model, load_model, read_config
 from dynctx.pipeline import Choice, select_documents, translate_and_explain
+from dynctx.processes import ALONE, Processes
 
 LINES = ("txt", "jsonl")  # formats whose files can stand one after the other
 
@@ -57,12 +58,15 @@ def translate_files(
     again: bool = False,
     encoding: str = "utf-8",
     quiet: bool = False,
+    processes: Processes = ALONE,
 ) -> None:
     """Read everything before translating anything, and write only when all is done."""
     start = time.monotonic()
     folder = folder or default_model()
     config = read_config(folder)
     jobs = planned(files, output, into_folder)
+    if processes.count > 1 and any(job.path == "-" for job in jobs):
+        raise DynctxError("several processes cannot share standard input; write it to a file")
     check_explain(explain, jobs)
     reading = reading_for(config, format, split, column, scene_gap, again, encoding)
     scope, language = config.model.scope, config.data.source_language or ""
@@ -80,7 +84,9 @@ def translate_files(
     if int8:
         make_int8(model)
     torch.manual_seed(seed)
-    translated, choices = translate_templates(model, templates, decoding, selector, quiet)
+    translated, choices = translate_templates(model, templates, decoding, selector, quiet, processes)
+    if not processes.leads:
+        return
     if explain is not None:
         with atomic_write(explain) as file:
             file.writelines(explanation(templates, choices, translated))
@@ -91,7 +97,12 @@ def translate_files(
 
 
 def translate_templates(
-    model: Model, templates: Sequence[Template], decoding: DecodingConfig, selector: str | None, quiet: bool
+    model: Model,
+    templates: Sequence[Template],
+    decoding: DecodingConfig,
+    selector: str | None,
+    quiet: bool,
+    processes: Processes = ALONE,
 ) -> tuple[list[Document], list[list[Choice]]]:
     """The translation of each document of all files, and the context of each sentence; both empty without any text."""
     documents = [document for template in templates for document in template.documents]
@@ -101,8 +112,9 @@ def translate_templates(
     language = model.config.data.source_language or ""
     count = sum(not is_foreign(sentence, language) for document in documents for sentence in document.sentences)
     with bar(count, quiet) as advance, precision(model.device):
+        chosen = selector_of(model, selector)
         return translate_and_explain(
-            model, documents, decoding, selector_of(model, selector), progress=advance, warn=warn, for_people=True
+            model, documents, decoding, chosen, advance, warn, for_people=True, processes=processes
         )
 
 

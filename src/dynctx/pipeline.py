@@ -18,7 +18,9 @@ from dynctx.decoding import translate
 from dynctx.documents import Document
 from dynctx.languages import is_kept
 from dynctx.model_folder import Model
+from dynctx.processes import ALONE, Processes
 from dynctx.selection.strategies import Fixed, Judged, Selector
+from dynctx.translators.bank import BankedNmt
 
 FORGOTTEN = re.compile(r"(?<=[a-z\u00e0-\u024f]),(?=[A-Za-z\u00c0-\u024f])")  # 1,000 and (A,B) are written so
 LONGEST = 256  # pieces; a longer line is translated in parts, since no model has seen its like
@@ -97,6 +99,11 @@ class Units:
         if wishes is None:
             return self.filled, selector
         return self.wanted(wishes), Fixed(selector, self.by_hand(wishes))
+
+    def share(self, wanted: Ints, processes: Processes, documents: bool) -> Ints:
+        """Places of these units that are for this process; documents: whole ones, as their states serve each other."""
+        lengths = self.gatherer.lengths_of(wanted)[0]
+        return processes.share(lengths, self.gatherer.firsts[wanted] if documents else None)
 
     def wanted(self, wishes: Sequence[Wish]) -> Ints:
         """The units to translate."""
@@ -178,9 +185,10 @@ def translate_documents(
     selector: Selector | None = None,
     progress: Callable[[int], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    processes: Processes = ALONE,
 ) -> list[Document]:
     """Every sentence translated, documents and order kept. Empty sentences stay empty."""
-    return translate_and_explain(model, documents, decoding, selector, progress, warn)[0]
+    return translate_and_explain(model, documents, decoding, selector, progress, warn, processes=processes)[0]
 
 
 def translate_and_explain(
@@ -192,21 +200,29 @@ def translate_and_explain(
     warn: Callable[[str], None] | None = None,
     wishes: Sequence[Wish] | None = None,
     for_people: bool = False,
+    processes: Processes = ALONE,
 ) -> tuple[list[Document], list[list[Choice]]]:
     """The translations, and what context each sentence was given.
 
     wishes: one a document; default: all of each. for_people: a sentence without a letter of the source language's
     script stays as it is and is nobody's context, and a space that the model forgot after a comma is put there. Where
-    models are scored, all is translated, and every translation is taken as it is.
+    models are scored, all is translated, and every translation is taken as it is. processes: they share the work, and
+    each has all of it in the end.
     """
     decoding, selector = decoding or model.config.decoding, selector or model.selector
     units = Units(model, documents, warn, for_people)
     wanted, selector = units.asked(selector, wishes)
     recorder = Recorder(selector, units)
+    own = wanted[units.share(wanted, processes, isinstance(model.translator, BankedNmt))]
+    said: dict[int, str] = {}
+    if len(own):
+        told = None if progress is None else lambda count: progress(count * processes.count)  # as if all were as fast
+        hypotheses = translate(model.translator, units.gatherer, own, decoding, recorder, told)
+        said = dict(zip(own.tolist(), model.target.decode([hypothesis.ids for hypothesis in hypotheses])))
     texts = [""] * units.count
-    if len(wanted):
-        hypotheses = translate(model.translator, units.gatherer, wanted, decoding, recorder, progress)
-        for unit, text in zip(wanted, model.target.decode([hypothesis.ids for hypothesis in hypotheses])):
+    for found, chosen in processes.gathered((said, recorder.found)):
+        recorder.found |= chosen
+        for unit, text in found.items():
             texts[unit] = text
     joiner = "" if model.config.data.target_language in ("zh", "ja") else " "
     translated: list[list[str]] = [[] for _ in documents]
@@ -215,8 +231,8 @@ def translate_and_explain(
         if for_people and joiner:
             text = FORGOTTEN.sub(", ", text)
         translated[line.document].append(documents[line.document].sentences[line.place] if line.kept else text)
-    found = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, translated)]
-    return found, by_document(documents, recorder.choices())
+    results = [Document(d.id, tuple(sentences)) for d, sentences in zip(documents, translated)]
+    return results, by_document(documents, recorder.choices())
 
 
 @torch.inference_mode()
