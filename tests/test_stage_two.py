@@ -68,6 +68,23 @@ def test_random_context_is_drawn_anew_each_epoch(tiny_config: Path, trained: Pat
     assert all(epoch == known for epoch, known in epochs) and epochs[-1][0] > 0
 
 
+def test_rows_have_room_for_the_longest_context_that_can_be_selected(
+    tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    """None is one EOS; the previous one is known beforehand; what is drawn may come to be all."""
+    given = "model.scope=5", "training.row_length=8"  # short rows: their width is that of the longest context
+    rooms = {}
+    for name in ("none", "previous 1", "full", "random 1", "random subset"):
+        made = recipe(tiny_config, tmp_path, trained, "concat", *given, f"training.selector={name}")
+        rooms[name] = made.shape.context
+        chosen = made.foreseen(0)
+        longest = made.gatherer.lengths_of(np.arange(len(made.usable)), chosen)[2].max()
+        assert made.shape.context >= longest
+        if name in ("none", "previous 1", "full"):
+            assert made.shape.context < longest + 8  # a multiple of 8
+    assert rooms["none"] < rooms["previous 1"] < rooms["full"] == rooms["random 1"] == rooms["random subset"]
+
+
 @pytest.mark.parametrize(
     ("settings", "near"),
     [

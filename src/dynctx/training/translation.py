@@ -25,7 +25,7 @@ from dynctx.planning import Plan, choose_shape, plan_epoch, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.scoring import score
 from dynctx.selection.scorer import Scorer, judge
-from dynctx.selection.strategies import BLIND, Selector, parse_selector
+from dynctx.selection.strategies import BLIND, Previous, Selector, parse_selector
 from dynctx.subwords import Subwords
 from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
@@ -53,8 +53,9 @@ class TranslationRecipe:
         self.usable = self.wanted(self.gatherer.store)
         chosen = self.foreseen(0)
         usual = self.lengths if chosen is None else self.gatherer.lengths_of(np.arange(len(self.usable)), chosen)
+        most = usual if isinstance(self.selector, Previous) else self.lengths  # another selection may be longer
         self.shape = choose_shape(
-            usual, self.usable, config.training.batch_tokens, config.training.row_length, most=self.lengths
+            usual, self.usable, config.training.batch_tokens, config.training.row_length, most=most
         )
         self.run_length = config.training.run_length or translator.run_length
         selectors = config.training.validation.selector, config.decoding.selector, config.training.selector
