@@ -68,6 +68,29 @@ def test_random_context_is_drawn_anew_each_epoch(tiny_config: Path, trained: Pat
     assert all(epoch == known for epoch, known in epochs) and epochs[-1][0] > 0
 
 
+@pytest.mark.parametrize("kind", ["concat", "tdnmt"])
+def test_of_what_a_scorer_chooses_from_only_that_is_read(
+    kind: str, tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    """The loss is that of a batch with all candidates in it, of which some are selected."""
+    settings = "scorer.enabled=true", "training.selector=size-first 1", "model.dropout=0"
+    made = recipe(tiny_config, tmp_path, trained, kind, *settings)
+    _, _, (plan, *_) = next(made.updates(0, 0))
+    assert plan.chosen is None
+    batch = made.gatherer.gather(plan, made.shape)
+    chosen = made.selector.select(batch)
+    assert chosen.any() and (chosen != batch.present).any()
+    states = made.translator.decode(made.translator.encode(batch, chosen), batch)
+    expected = made.likelihood(states, batch)
+
+    short, _ = made.chosen_now(plan.sentences)
+    assert sorted(short.sentences) == sorted(plan.sentences)
+    assert short.lengths[2].sum() < plan.lengths[2].sum()  # of the context
+    loss, _ = made.loss(plan)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    loss.backward()
+
+
 def test_rows_have_room_for_the_longest_context_that_can_be_selected(
     tiny_config: Path, trained: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ from torch import Tensor
 
 from dynctx.batches import Batch, Gatherer, without_some_words
 from dynctx.config import Config
-from dynctx.corpus import TokenStore, reserved
+from dynctx.corpus import Ints, TokenStore, reserved
+from dynctx.devices import many_shapes
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.evaluation.split import selections
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.model_folder import Model, build_scorer, check_reserve, check_subwords, join, load_model, named, save_model
 from dynctx.pipeline import translate_documents
-from dynctx.planning import Plan, choose_shape, plan_epoch, updates
+from dynctx.planning import Plan, Shape, choose_shape, plan_epoch, plan_pairs, updates
 from dynctx.prepare import load_subwords, read_held_out
 from dynctx.scoring import score
 from dynctx.selection.scorer import Scorer, judge
@@ -124,16 +126,27 @@ class TranslationRecipe:
         return sum(plan.target_tokens for plan in plans)
 
     def loss(self, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
-        batch = self.gatherer.gather(plan, self.shape)
+        shape = self.shape
+        # what was compiled for one shape would be compiled anew for every other
+        if plan.chosen is None and self.gatherer.lay_context and not self.config.runtime.compile:
+            plan, shape = self.chosen_now(plan.sentences)
+        batch = self.gatherer.gather(plan, shape)
         if share := self.config.training.word_dropout:
             batch = without_some_words(batch, share)
         if plan.chosen is None:
             selection = self.selector.select(batch, self.epoch)
         else:
             selection = self.gatherer.to_device(plan.chosen)
-        memory = self.translator.encode(batch, selection)
-        states = self.translator.decode(memory, batch)
+        with nullcontext() if shape == self.shape else many_shapes():
+            memory = self.translator.encode(batch, selection)
+            states = self.translator.decode(memory, batch)
         return self.likelihood(states, batch), {}
+
+    def chosen_now(self, sentences: Ints) -> tuple[Plan, Shape]:
+        """What a scorer selects is known when it has been asked; then only that is laid into the batch."""
+        asked = self.gatherer.bare(sentences)
+        chosen = (self.selector.select(asked, self.epoch) & asked.present).cpu().numpy()
+        return plan_pairs(self.gatherer, sentences, chosen)[1:]
 
     def likelihood(self, states: Tensor, batch: Batch) -> Tensor:
         """The smoothed cross-entropy of the references, summed."""
