@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import PAIRS, prepared_folder, tiny_model
-from tiny_runs import Warm, run_two, start_two
+from tiny_runs import Warm, refused, run_two, start_two
 
 from dynctx.model_folder import save_model
 from dynctx.processes import ALONE, Processes
@@ -78,6 +78,13 @@ def test_two_score_what_one_does(warm: Warm, tmp_path: Path) -> None:
     assert alone.code == 0 and first.out == alone.out and second.out == ""
     assert json.loads(first.out)["sentences"] == sum(len(source.sentences) for source, _ in PAIRS)
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_processes_that_nobody_started(warm: Warm, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    lost = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "", "MASTER_PORT": ""}
+    ended = warm.start("translate", tmp_path / "text.txt", environment=lost).wait()
+    assert "WORLD_SIZE is 2" in refused(ended) and "start them with torchrun" in ended.err
 
 
 def test_standard_input_is_nobodys_share(warm: Warm, tmp_path: Path) -> None:

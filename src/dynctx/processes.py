@@ -81,7 +81,13 @@ def processes_here() -> Iterator[Processes]:
         if local >= devices:
             raise DynctxError(f"torchrun started process {local + 1} on a machine with {devices} GPUs; start one a GPU")
         torch.cuda.set_device(local)
-    distributed.init_process_group("gloo", timeout=PATIENCE)
+    try:
+        distributed.init_process_group("gloo", timeout=PATIENCE)
+    except (ValueError, RuntimeError) as error:
+        raise DynctxError(
+            f"WORLD_SIZE is {count}, so this is one of {count} processes, but they do not find each other ({error}); "
+            "start them with torchrun"
+        ) from None
     try:
         if rank == 0:
             yield Processes(rank, count)
