@@ -36,6 +36,8 @@ class Processes:
     def share(self, sizes: Ints, kinds: Ints | None = None) -> Ints:
         """This process's share of things of these sizes [n]: their places, ascending. All shares are about as large.
         What is of one kind [n] stays together."""
+        if self.count == 1:
+            return np.arange(len(sizes))
         if kinds is not None:
             _, kind = np.unique(kinds, return_inverse=True)
             return np.flatnonzero(self._dealt(np.bincount(kind, sizes).astype(np.int64))[kind])
