@@ -27,6 +27,26 @@ def test_batches_by_length_put_the_longest_first_and_keep_the_order_of_equals() 
     assert batches_by_length(np.array([], dtype=np.int64), 2) == []
 
 
+def test_of_sentences_about_as_long_those_with_long_contexts_come_together() -> None:
+    # 6 log2 of 30 and of 31 lie between 29 and 30, of 8 is 18, of 9 above 19: 30 and 31 are about as long, 8 and 9 not
+    lengths, contexts = np.array([8, 31, 9, 30, 8]), np.array([1, 4, 2, 9, 5])
+    assert [batch.tolist() for batch in batches_by_length(lengths, 2, contexts)] == [[3, 1], [2, 4], [0]]
+    assert batches_by_length(np.array([], dtype=np.int64), 2, np.array([], dtype=np.int64)) == []
+
+
+def test_less_padding_is_read_where_batches_go_by_contexts_too() -> None:
+    """Lengths as lines of dialogue have them: many short ones, and a few long."""
+    random = np.random.default_rng(1)
+    lengths, contexts = (2 + random.exponential(mean, 10_000).astype(np.int64) for mean in (7, 45))
+
+    def read(batches: list[np.ndarray]) -> int:
+        return sum(len(batch) * int((lengths + contexts)[batch].max()) for batch in batches)
+
+    without, within = batches_by_length(lengths, 64), batches_by_length(lengths, 64, contexts)
+    assert sorted(np.concatenate(within)) == list(range(10_000))
+    assert read(within) < 0.5 * read(without)
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_while_one_batch_is_searched_the_next_is_started_and_the_last_is_kept(waits: bool) -> None:
     happened: list[str] = []

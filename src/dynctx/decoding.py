@@ -28,6 +28,7 @@ from dynctx.translators.sentence import Cache, Memory, SentNmt
 
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
 BANK_BATCH = 2**14  # and that are encoded together
+CLASSES = 6  # of length, from one to twice as much: within one, sentences are batched by their contexts
 
 Later = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
 
@@ -42,9 +43,16 @@ def sample(
     return [Hypothesis(ids[: n - 1], score) for ids, n, score in zip(drawn.tokens.tolist(), lengths, scores)]
 
 
-def batches_by_length(lengths: Ints, batch_sentences: int) -> list[Ints]:
-    """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once)."""
-    order = np.argsort(-lengths, kind="stable")
+def batches_by_length(lengths: Ints, batch_sentences: int, contexts: Ints | None = None) -> list[Ints]:
+    """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once).
+
+    Of sentences about as long, those whose contexts are come together: most of what is read may be context, and its
+    padding would cost more than the few steps that a batch of mixed lengths is longer.
+    """
+    if contexts is None:
+        order = np.argsort(-lengths, kind="stable")
+    else:
+        order = np.lexsort((-contexts, -np.ceil(CLASSES * np.log2(np.maximum(lengths, 1)))))
     return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
 
 
@@ -139,10 +147,15 @@ class Translating:
 
     def some(self, places: Ints, bank: Bank | None) -> None:
         """Translate the sentences at these places of the list."""
-        batches = [places[chosen] for chosen in batches_by_length(self.lengths[places], self.config.batch_sentences)]
-        if self.chosen is not None and self.model.contexts_together > 1:
-            contexts = self.gatherer.lengths_of(self.sentences, self.chosen)[2]
-            batches = [chosen[evenly(contexts[chosen], self.model.contexts_together)] for chosen in batches]
+        size, lengths = self.config.batch_sentences, self.lengths[places]
+        if self.chosen is None or not self.gatherer.lay_context:
+            batches = [places[chosen] for chosen in batches_by_length(lengths, size)]
+        else:
+            contexts = self.gatherer.lengths_of(self.sentences[places], self.chosen[places])[2]
+            batches = [
+                places[chosen[evenly(contexts[chosen], self.model.contexts_together)]]
+                for chosen in batches_by_length(lengths, size, contexts)
+            ]
         overlapped(batches, lambda chosen: self.start(chosen, bank), self.search, self.keep)
 
     def start(self, chosen: Ints, bank: Bank | None) -> Started:
@@ -250,7 +263,8 @@ def translate_pairs(
     found: list[Hypothesis | None] = [None] * len(sentences)
     lengths, _, contexts = gatherer.lengths_of(sentences, chosen)
     together, drafts = model.contexts_together, drafts_in_use(model, gatherer, sentences, config)
-    batches = [rows[evenly(contexts[rows], together)] for rows in batches_by_length(lengths, config.batch_sentences)]
+    batches = batches_by_length(lengths, config.batch_sentences, contexts if gatherer.lay_context else None)
+    batches = [rows[evenly(contexts[rows], together)] for rows in batches]
 
     def start(rows: Ints) -> Started:
         batch = gatherer.one_per_row(sentences[rows], chosen[rows], together)
