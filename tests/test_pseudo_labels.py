@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from conftest import DEV, WriteParallel
 from dynctx.batches import Gatherer
 from dynctx.config import Config, DataConfig, DecodingConfig, LabelsConfig, ModelConfig
 from dynctx.corpus import TokenStore
-from dynctx.decoding import search
+from dynctx.decoding import Started, search
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.labels import pseudo_labels
@@ -125,9 +126,16 @@ def test_bleus_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
         reference = judge.target.decode([gatherer.store.target_ids(sentence)[:-1]])
         for column, selection in each(gatherer, sentence).items():
             model = judge.translator.eval()
-            (hypothesis,) = search(model, model.encode(batch, selection), limit, DecodingConfig(beam=1))()
+            started = Started(model.encode(batch, selection), limit)
+            (hypothesis,) = search(model, DecodingConfig(beam=1), started, lambda: None)()
             (expected[column],) = sentence_bleus(judge.target.decode([hypothesis.ids]), reference, language="xyz")
         assert found[number].tolist() == pytest.approx(expected, abs=1e-4, nan_ok=True), sentence
+
+
+def test_a_judge_whose_weights_are_no_numbers_says_so(judge: Model) -> None:
+    torch.nn.init.constant_(next(judge.translator.parameters()), math.nan)
+    with pytest.raises(DynctxError, match="its weights are damaged"):
+        bleu_values(judge, gatherer_of(judge), np.array([0, 1]), batch_tokens=60)
 
 
 def test_bleus_are_counted_in_words_of_the_target_language(judge: Model, monkeypatch: pytest.MonkeyPatch) -> None:

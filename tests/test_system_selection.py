@@ -122,6 +122,9 @@ def configured(folder: Path, size: Size) -> Config:
                 **{"model": str(folder / "single"), "folder": str(folder / "labels"), "margin": 0.1},
                 # with L2 as in use: what it learns from labels otherwise is lost when candidates see each other
                 "together": True,
+                # or NON would be as far down as what misleads, and everything that does no harm be taken with the help:
+                # from there a policy as good as sure of itself may fall to taking nothing
+                "between": True,
             },
             "reinforce": {"estimator": size.estimator, "samples": 8, "law": "independent", "price": size.price},
             "training": {

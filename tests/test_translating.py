@@ -34,6 +34,20 @@ def test_of_sentences_about_as_long_those_with_long_contexts_come_together() -> 
     assert batches_by_length(np.array([], dtype=np.int64), 2, np.array([], dtype=np.int64)) == []
 
 
+def test_a_batch_has_no_more_positions_than_it_may() -> None:
+    lengths = np.array([2, 9, 4, 3, 2, 5, 2])
+
+    def batches(sentences: int, contexts: np.ndarray | None = None) -> list[list[int]]:
+        return [batch.tolist() for batch in batches_by_length(lengths, sentences, contexts, 8)]
+
+    # 9 is too long and comes alone; 5 leaves no room for 4; 4 and 3 take 8; then there is room for four
+    assert batches(10) == [[1], [5], [2, 3], [0, 4, 6]]
+    assert batches(2) == [[1], [5], [2, 3], [0, 4], [6]]
+    # padded to the longest of its batch, wherever in it that is: 6 log2 of 31 and of 32 are about the same
+    lengths = np.array([31, 32, 5])
+    assert [b.tolist() for b in batches_by_length(lengths, 10, np.array([3, 1, 9]), 63)] == [[0], [1], [2]]
+
+
 def test_less_padding_is_read_where_batches_go_by_contexts_too() -> None:
     """Lengths as lines of dialogue have them: many short ones, and a few long."""
     random = np.random.default_rng(1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from dynctx.devices import many_shapes
 from dynctx.packing import evenly
 from dynctx.selection.strategies import Previous, Selector
 from dynctx.translators.bank import Bank, BankedNmt, merge
-from dynctx.translators.sampling import draw
+from dynctx.translators.sampling import Drawn, draw
 from dynctx.translators.sentence import Cache, Memory, SentNmt
 
 BANK_TOKENS = 2**17  # source tokens whose states are held at a time
@@ -37,23 +38,38 @@ def sample(
     model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
 ) -> list[Hypothesis]:
     """One draw from the model for each row (the cache's beam must be 1)."""
-    drawn = draw(model, cache, limits, temperature, generator)
+    return hypotheses(draw(model, cache, limits, temperature, generator))
+
+
+def hypotheses(drawn: Drawn) -> list[Hypothesis]:
+    """On the host."""
     lengths, scores = drawn.lengths.tolist(), drawn.log_probability.tolist()
     check_numbers(scores)
     return [Hypothesis(ids[: n - 1], score) for ids, n, score in zip(drawn.tokens.tolist(), lengths, scores)]
 
 
-def batches_by_length(lengths: Ints, batch_sentences: int, contexts: Ints | None = None) -> list[Ints]:
+def batches_by_length(
+    lengths: Ints, batch_sentences: int, contexts: Ints | None = None, batch_tokens: int = 0
+) -> list[Ints]:
     """Positions in batches of similar length, the longest first (so memory, if it lacks, lacks at once).
 
     Of sentences about as long, those whose contexts are come together: most of what is read may be context, and its
-    padding would cost more than the few steps that a batch of mixed lengths is longer.
+    padding would cost more than the few steps that a batch of mixed lengths is longer. batch_tokens: a batch has no
+    more positions than that, padding counted, or has one sentence.
     """
     if contexts is None:
         order = np.argsort(-lengths, kind="stable")
     else:
         order = np.lexsort((-contexts, -np.ceil(CLASSES * np.log2(np.maximum(lengths, 1)))))
-    return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
+    if not batch_tokens:
+        return [order[i : i + batch_sentences] for i in range(0, len(order), batch_sentences)]
+    longest = np.maximum.accumulate(lengths[order][::-1])[::-1].tolist()  # of each and all behind it
+    batches, first = [], 0
+    while first < len(order):
+        size = max(1, min(batch_sentences, batch_tokens // longest[first]))
+        batches.append(order[first : first + size])
+        first += size
+    return batches
 
 
 @torch.inference_mode()
@@ -156,7 +172,9 @@ class Translating:
                 places[chosen[evenly(contexts[chosen], self.model.contexts_together)]]
                 for chosen in batches_by_length(lengths, size, contexts)
             ]
-        overlapped(batches, lambda chosen: self.start(chosen, bank), self.search, self.keep)
+        overlapped(
+            batches, lambda chosen: self.start(chosen, bank), partial(search, self.model, self.config), self.keep
+        )
 
     def start(self, chosen: Ints, bank: Bank | None) -> Started:
         """The sentences at these places, one a row, as the encoder sees them; of their candidates only what is
@@ -170,9 +188,6 @@ class Translating:
         with many_shapes():
             known = self.model.bank(batch, drafts, bank)
             return Started(self.model.encode(batch, selection, known), limits)
-
-    def search(self, started: Started, meanwhile: Callable[[], None]) -> Later:
-        return search(self.model, started.memory, started.limits, self.config, meanwhile)
 
     def keep(self, chosen: Ints, found: Later) -> None:
         for place, hypothesis in zip(chosen.tolist(), found()):
@@ -259,19 +274,7 @@ def translate_pairs(
     progress: Callable[[int], None] | None = None,
 ) -> list[Hypothesis]:
     """Translations of sentences [m], each with the context chosen for it [m, scope]; a sentence may come many times."""
-    model.eval()
     found: list[Hypothesis | None] = [None] * len(sentences)
-    lengths, _, contexts = gatherer.lengths_of(sentences, chosen)
-    together, drafts = model.contexts_together, drafts_in_use(model, gatherer, sentences, config)
-    batches = batches_by_length(lengths, config.batch_sentences, contexts if gatherer.lay_context else None)
-    batches = [rows[evenly(contexts[rows], together)] for rows in batches]
-
-    def start(rows: Ints) -> Started:
-        batch = gatherer.one_per_row(sentences[rows], chosen[rows], together)
-        limits = gatherer.to_device(lengths[rows] - 1 + config.max_extra)
-        own = None if drafts is None else [drafts[number] for number in sentences[rows].tolist()]
-        with many_shapes():
-            return Started(model.encode(batch, gatherer.to_device(chosen[rows]), model.bank(batch, own)), limits)
 
     def keep(rows: Ints, hypotheses: Later) -> None:
         for place, hypothesis in zip(rows.tolist(), hypotheses()):
@@ -279,25 +282,66 @@ def translate_pairs(
         if progress is not None:
             progress(len(rows))
 
-    overlapped(
-        batches,
-        start,
-        lambda started, meanwhile: search(model, started.memory, started.limits, config, meanwhile),
-        keep,
-    )
+    pairs = Pairs(model, gatherer, sentences, chosen, config)
+    overlapped(pairs.batches(), pairs.start, partial(search, model, config), keep)
     return [hypothesis for hypothesis in found if hypothesis is not None]
 
 
-def search(
+@torch.inference_mode()
+def guess_pairs(
     model: SentNmt,
-    memory: Memory,
-    limits: Tensor,
+    gatherer: Gatherer,
+    sentences: Ints,
+    chosen: NDArray[np.bool_],
     config: DecodingConfig,
-    meanwhile: Callable[[], None] | None = None,
-) -> Later:
+    batch_tokens: int,
+    keep: Callable[[Ints, list[list[int]]], None],
+) -> None:
+    """The same by the likeliest token each time, which nobody wants to know the probability of: half of the work.
+
+    keep: is given places and ids of some of them, as often as there are any, while the device is busy with others.
+    """
+
+    def work(started: Started, meanwhile: Callable[[], None]) -> Later:
+        with many_shapes():
+            cache = model.begin(started.memory, 1)
+            return partial(hypotheses, draw(model, cache, started.limits, 0.0, scored=False, meanwhile=meanwhile))
+
+    pairs = Pairs(model, gatherer, sentences, chosen, config)
+    batches = pairs.batches(batch_tokens)
+    overlapped(batches, pairs.start, work, lambda rows, found: keep(rows, [guess.ids for guess in found()]))
+
+
+class Pairs:
+    """Sentences [m] with a context for each [m, scope], in batches."""
+
+    def __init__(
+        self, model: SentNmt, gatherer: Gatherer, sentences: Ints, chosen: NDArray[np.bool_], config: DecodingConfig
+    ) -> None:
+        model.eval()
+        self.model, self.gatherer, self.config = model, gatherer, config
+        self.sentences, self.chosen = sentences, chosen
+        self.lengths, _, self.contexts = gatherer.lengths_of(sentences, chosen)
+        self.drafts = drafts_in_use(model, gatherer, sentences, config)
+
+    def batches(self, batch_tokens: int = 0) -> list[Ints]:
+        contexts = self.contexts if self.gatherer.lay_context else None
+        batches = batches_by_length(self.lengths, self.config.batch_sentences, contexts, batch_tokens)
+        return [rows[evenly(self.contexts[rows], self.model.contexts_together)] for rows in batches]
+
+    def start(self, rows: Ints) -> Started:
+        model, gatherer, numbers = self.model, self.gatherer, self.sentences[rows]
+        batch = gatherer.one_per_row(numbers, self.chosen[rows], model.contexts_together)
+        limits = gatherer.to_device(self.lengths[rows] - 1 + self.config.max_extra)
+        own = None if self.drafts is None else [self.drafts[number] for number in numbers.tolist()]
+        with many_shapes():
+            return Started(model.encode(batch, gatherer.to_device(self.chosen[rows]), model.bank(batch, own)), limits)
+
+
+def search(model: SentNmt, config: DecodingConfig, started: Started, meanwhile: Callable[[], None]) -> Later:
     with many_shapes():
         if config.sampling:
-            drawn = sample(model, model.begin(memory, 1), limits, config.temperature)
+            drawn = sample(model, model.begin(started.memory, 1), started.limits, config.temperature)
             return lambda: drawn
-        beam = BeamSearch(model, model.begin(memory, config.beam), limits, config.length_penalty)
-        return beam.search(meanwhile).hypotheses
+        cache = model.begin(started.memory, config.beam)
+        return BeamSearch(model, cache, started.limits, config.length_penalty).search(meanwhile).hypotheses

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dynctx.batches import Gatherer
 from dynctx.config import Config, DecodingConfig
 from dynctx.corpus import Ints, TokenStore, reserved, some_documents
-from dynctx.decoding import translate_pairs
+from dynctx.decoding import guess_pairs
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.bleu import sentence_bleus
 from dynctx.files import atomic_write
@@ -39,7 +39,8 @@ from dynctx.model_folder import Model, check_reserve, fingerprint
 from dynctx.scoring import score
 
 ROUNDING = 1e-6  # what a sum of float32 may be off by, as a share of it
-PART = 4096  # sentences judged between two writes
+PART = 8192  # sentences judged between two writes
+ROWS = 2**13  # translations that are written at a time
 Floats = NDArray[np.float32]
 Say = Callable[[str], None]
 
@@ -83,15 +84,18 @@ def likelihood_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_t
 def bleu_values(model: Model, gatherer: Gatherer, sentences: Ints, batch_tokens: int) -> Floats:
     """[n, scope + 1] sentence BLEU of the greedy translation."""
     row, column, chosen = pairs_of(gatherer, sentences)
-    # the decoder's rows are padded to the longest source and its translation is as long again
-    widest = int(gatherer.lengths_of(sentences)[0].max())
-    greedy = DecodingConfig(beam=1, batch_sentences=max(16, batch_tokens // (2 * widest)))
-    hypotheses = translate_pairs(model.translator, gatherer, sentences[row], chosen, greedy)
     references = model.target.decode([gatherer.store.target_ids(int(number))[:-1] for number in sentences])
-    texts = model.target.decode([hypothesis.ids for hypothesis in hypotheses])
     language = model.config.data.target_language or "en"
-    scores = sentence_bleus(texts, [references[number] for number in row], language=language)
-    return table(len(sentences), gatherer.scope, row, column, np.array(scores))
+    scores = np.empty(len(row))
+
+    def keep(places: Ints, guesses: list[list[int]]) -> None:
+        texts = model.target.decode(guesses)
+        scores[places] = sentence_bleus(texts, [references[number] for number in row[places]], language=language)
+
+    # a translation is as long again as its source; more rows at a time are no faster, and their logits are large
+    search = DecodingConfig(batch_sentences=ROWS)
+    guess_pairs(model.translator, gatherer, sentences[row], chosen, search, batch_tokens // 2, keep)
+    return table(len(sentences), gatherer.scope, row, column, scores)
 
 
 def table(count: int, scope: int, row: Ints, column: Ints, values: NDArray[Any]) -> Floats:

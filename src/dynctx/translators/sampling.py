@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +28,7 @@ class Drawn:
     tokens: Tensor  # [n, L]
     lengths: Tensor  # [n] EOS included
     log_probability: Tensor  # [n] summed over the tokens, EOS included, at temperature 1 whatever they were drawn at;
-    # 0 where nobody wants to know
+    # 0 where nobody wants to know, and not a number where the model's scores are none
 
 
 class Sampler:
@@ -55,7 +56,8 @@ class Sampler:
             chances = self.scaled(logits).softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
             token = pick(chances, self.uniform.index_select(1, self.step))
         else:
-            token = logits.argmax(dim=-1, keepdim=True)
+            highest, token = logits.max(dim=-1, keepdim=True)
+            self.score.add_((highest - highest).squeeze(1))  # nothing, but where it is no number
         token = token.masked_fill((self.ended | (self.step >= self.limits))[:, None], EOS)
         if self.scored:
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -125,10 +127,12 @@ def draw(
     generator: torch.Generator | None = None,
     longest: int = 0,
     scored: bool = True,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Drawn:
     """A translation for each row (the cache's beam must be 1). Temperature 0: the likeliest token each time.
 
-    longest: the largest of the limits, if it is known to the host; scored: with their log-probabilities.
+    longest: the largest of the limits, if it is known to the host; scored: with their log-probabilities; `meanwhile` is
+    done once, where there is a device to wait for that is busy.
     """
     longest, wanted = (longest or int(limits.max())) + 1, len(limits)
     uniform = torch.rand(wanted, longest if temperature else 0, generator=generator, device=limits.device)
@@ -145,6 +149,9 @@ def draw(
             advance.changed(len(left))
         advance()
         if step % LOOK_EVERY == LOOK_EVERY - 1 and step + 1 < longest:
+            if meanwhile is not None and limits.is_cuda:
+                meanwhile()
+                meanwhile = None
             alive = int((~going.ended).sum())
             if not alive:
                 break
