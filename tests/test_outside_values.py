@@ -206,8 +206,8 @@ def test_a_selector_learns_what_helps_another_translator(
         *(f"labels.kind={kind}", f"labels.folder={tmp_path / 'labels'}", "labels.together=true"),
         f"labels.between={str(between).lower()}",
         *("scorer.squash=false", "scorer.dropout=0", "reinforce.law=independent", "training.stage=scorer"),
-        *(f"training.init={tmp_path / 'reader'}", "training.updates=100", "training.batch_tokens=2048"),
-        *("training.schedule.peak=0.005", "training.validate_every=100"),
+        *(f"training.init={tmp_path / 'reader'}", "training.updates=200", "training.batch_tokens=2048"),
+        *("training.schedule.peak=0.005", "training.validate_every=200"),
     ]
     assert label_corpus(changed(tiny_config, tmp_path / "selector", *settings))
     assert sorted(place.name for place in (tmp_path / "labels").iterdir()) == ["about.json", "dev.npy", "train.npy"]
