@@ -130,7 +130,7 @@ def configured(folder: Path, size: Size) -> Config:
             "training": {
                 "output": str(folder / "sentence"),
                 **{"updates": 300, "batch_tokens": 2048, "row_length": 16, "label_smoothing": 0.0},
-                **{"schedule": {"peak": 0.003, "warmup": 100}, "validation": {"beam": 1}, "average": 0},
+                **{"schedule": {"peak": 0.003, "warmup": 200}, "validation": {"beam": 1}, "average": 0},
                 **{"validate_every": 100_000, "checkpoint_every": 100_000, "log_every": 100},  # only at the end
             },
             "decoding": {"beam": 1},
