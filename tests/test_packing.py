@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynctx.packing import evenly, fill_rows, pack_rows, rows_by_size
+from dynctx.packing import evenly, fill_rows, in_order, pack_rows, rows_by_size
 
 
 def test_rows_are_packed_by_choice() -> None:
@@ -57,3 +57,11 @@ def test_neighbours_are_evenly_long() -> None:
     assert lengths[evenly(lengths, 2)].tolist() == [9, 1, 7, 2, 6, 3, 5, 4]
     assert sorted(evenly(lengths, 4).tolist()) == list(range(8))
     assert evenly(np.array([5, 1, 3]), 4).tolist() == [0, 1, 2]  # cannot be divided: as they were
+
+
+@pytest.mark.parametrize("most", [3, 2**16 - 1, 2**16, 2**40])
+def test_sorting_keeps_equal_numbers_in_their_order(most: int) -> None:
+    """On both sides of what two bytes hold: 65,536 would be 0 there."""
+    numbers = [most, 1, 0, most, 1]
+    assert in_order(np.array(numbers)).tolist() == [2, 1, 4, 0, 3]
+    assert in_order(np.array([], np.int64)).tolist() == []

@@ -51,7 +51,7 @@ def pack(lengths: Ints, widths: Ints, rng: np.random.Generator | None = None) ->
     row = pack_rows(lengths, widths)
     if rng is not None:
         row = rng.permutation(int(row.max()) + 1)[row]
-    order = np.argsort(row, kind="stable")
+    order = in_order(row)
     row = row[order]
     return order, row, np.stack([offsets_in_rows(row, side) for side in lengths[:, order]])
 
@@ -112,7 +112,7 @@ def rows_by_size(lengths: Ints, width: int) -> Ints:
     """
     if (lengths > width).any():
         raise ValueError(f"a sentence is longer than a row of {width}")
-    order = np.argsort(lengths, kind="stable")
+    order = in_order(lengths)
     found, first, counts = np.unique(lengths[order], return_index=True, return_counts=True)
     sizes, begin, left = found.tolist(), first.tolist(), counts.tolist()  # ascending
     used, fillings = 0, []  # where things begin in the order, how many, how many of them in a row, the first row
@@ -137,6 +137,13 @@ def rows_by_size(lengths: Ints, width: int) -> Ints:
     row = np.empty(len(lengths), np.int64)
     row[order[np.repeat(begins, many) + number]] = np.repeat(base, many) + number // np.repeat(each, many)
     return row
+
+
+def in_order(numbers: Ints) -> Ints:
+    """What sorts these numbers [m], none below 0; equal ones stay as they were. Those that two bytes hold are sorted
+    by their digits, many times as fast."""
+    small = numbers.max(initial=0) < 2**16
+    return np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
 
 
 def evenly(lengths: Ints, together: int) -> Ints:

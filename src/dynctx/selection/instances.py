@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned
 from dynctx.corpus import Ints
-from dynctx.packing import offsets_in_rows, round_up, rows_by_size
+from dynctx.packing import in_order, offsets_in_rows, round_up, rows_by_size
 from dynctx.subwords import DCS, NON, SEP
 
 ROWS = (64, 96, 128)  # positions of a row: attention goes over all of it, so the fewest that hold the longest instance
@@ -49,7 +49,7 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     longest = round_up(size.max())
     width = next((width for width in ROWS if width >= longest), longest)
     row = rows_by_size(size, width)
-    order = np.argsort(row, kind="stable")
+    order = in_order(row)
     row, size, number, column = row[order], size[order], number[order], column[order]
     offset = offsets_in_rows(row, size)
     rows = round_up(int(row[-1]) + 1, ROWS_STEP if gatherer.device.type == "cuda" else 1)
