@@ -255,6 +255,19 @@ def test_a_row_beyond_the_scope_is_refused_before_any_training(tiny_config: Path
     assert not (tmp_path / "runs").exists() and not (tmp_path / "table.json").exists()
 
 
+def test_labels_of_another_kind_are_told_of_before_any_training(tiny_config: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    table = write_table(tmp_path, tiny_config, settings=[*TABLE["settings"], f"labels.folder={labels}"])
+    assert reproduce(table, tmp_path / "table", 0)
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "table.json").unlink()
+    settings = [*TABLE["settings"], f"labels.folder={labels}", "labels.sentences=4"]
+    table = write_table(tmp_path, tiny_config, settings=settings)
+    with pytest.raises(DynctxError, match=r"labels of another kind lie here \(sentences was 0, is 4\)"):
+        reproduce(table, tmp_path / "table", 0)
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "table.json").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -249,6 +249,7 @@ class Reproduction:
                 )
 
     def check_run(self, name: str, seed: int) -> None:
+        from dynctx.labels.pseudo_labels import check_kind, wanted_of
         from dynctx.training.same_run import since
 
         if (name, seed) in self.checked:
@@ -258,7 +259,11 @@ class Reproduction:
         for other in (run.init, run.labels):
             if other:
                 self.check_run(other, seed)
-        if run.model or not self.is_there(name, seed):
+        if run.model:
+            return
+        if not self.is_there(name, seed):
+            if run.labels and not (config.labels.train or config.labels.dev):
+                check_kind(Path(config.labels.folder), wanted_of(config))
             return
         if run.init and self.is_there(run.init, seed):
             began, now = (read_about(find_model(p)) for p in (place, self.place(run.init, seed)))

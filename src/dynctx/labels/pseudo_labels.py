@@ -119,19 +119,9 @@ def label(
     """
     folder, data = Path(config.labels.folder), Path(config.data.folder)
     check_reserve(config.labels.model, model.config, config)
-    about: dict[str, Any] = {
-        "kind": config.labels.kind,
-        "model": config.labels.model,
-        "weights": fingerprint(model.translator),
-        "scope": model.translator.scope,
-        "data": config.data.folder,
-        "sentences": config.labels.sentences,
-        "dev_sentences": config.labels.dev_sentences,
-        "subsets": config.labels.subsets,
-        "reserve": config.training.reserve,
-    }
     stores = {split: TokenStore.open(data / split) for split in ("train", "dev")}
-    about["text"] = {split: store.fingerprint for split, store in stores.items()}
+    text = {split: store.fingerprint for split, store in stores.items()}
+    about = {**wanted_of(config), "weights": fingerprint(model.translator), "text": text}
     begin(folder, about, rank, barrier)
     kind, scope = KINDS[config.labels.kind], model.translator.scope
     for split, store in stores.items():
@@ -184,19 +174,10 @@ def begin(folder: Path, about: dict[str, Any], rank: int, barrier: Callable[[], 
     if known.exists():
         earlier = read_about(folder)
         check_text(folder, about["text"])
-        # labels of before these were written down
-        earlier = {"reserve": 0.0, "subsets": 0, "dev_sentences": 0} | earlier
         for key in ("weights", "text"):
             if key not in earlier:
                 about.pop(key, None)  # nobody knows any more, or ever did
-        differing = [
-            f"{key} was {earlier.get(key)!r}, is {value!r}" for key, value in about.items() if earlier.get(key) != value
-        ]
-        if differing:
-            raise DynctxError(
-                f"{at(folder)}: labels of another kind lie here ({'; '.join(differing)}); use another folder "
-                "(labels.folder), or remove this one"
-            )
+        check_kind(folder, about)
         about |= {split: earlier[split] for split in ("train", "dev") if split in earlier}
     barrier()
     if rank == 0:
@@ -216,6 +197,34 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise DynctxError(
             f"{at(folder / 'about.json')}: damaged; remove the folder and run 'dynctx label' again"
         ) from None
+
+
+def wanted_of(config: Config) -> dict[str, Any]:
+    """What labels are of, as far as the config says."""
+    return {
+        "kind": config.labels.kind,
+        "model": config.labels.model,
+        "scope": config.model.scope,
+        "data": config.data.folder,
+        "sentences": config.labels.sentences,
+        "dev_sentences": config.labels.dev_sentences,
+        "subsets": config.labels.subsets,
+        "reserve": config.training.reserve,
+    }
+
+
+def check_kind(folder: Path, wanted: dict[str, Any]) -> None:
+    """Labels that lie there already must be of what is wanted."""
+    if not (folder / "about.json").exists():
+        return
+    # labels of before these were written down
+    known = {"reserve": 0.0, "subsets": 0, "dev_sentences": 0} | read_about(folder)
+    differing = [f"{key} was {known.get(key)!r}, is {now!r}" for key, now in wanted.items() if known.get(key) != now]
+    if differing:
+        raise DynctxError(
+            f"{at(folder)}: labels of another kind lie here ({'; '.join(differing)}); use another folder "
+            "(labels.folder), or remove this one"
+        )
 
 
 def check_text(folder: str | Path, text: dict[str, str]) -> None:
