@@ -225,6 +225,7 @@ def test_the_log(trained: Path) -> None:
     assert [line["update"] for line in training] == [7, 14, 21, 28, 35, 42, 49, 56]
     for line in training:
         assert line["tokens_per_second"] > 0
+        assert 0.05 < line["peak_gib"] < 64  # PyTorch alone takes 100 MiB; in other units it would be far off
         assert line["rate"] == learning_rate(ScheduleConfig(peak=0.02, warmup=20), line["update"])
         assert 0 < line["loss"] < 6
     assert training[-1]["loss"] < training[0]["loss"] - 0.5

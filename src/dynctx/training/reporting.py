@@ -121,13 +121,23 @@ class Reporter:
         if self.leader:
             here = tokens - self.earlier.pop("loss", [0, 0])[1]
             speed = here / (time.monotonic() - self.since)
-            record = {"update": update, "epoch": epoch, "rate": rate, "tokens_per_second": speed, **values}
+            memory = peak_memory(self.fabric.device) / 2**30
+            record = {
+                "update": update,
+                "epoch": epoch,
+                "rate": rate,
+                "tokens_per_second": speed,
+                "peak_gib": memory,
+                **values,
+            }
             self.write(record)
             for name, value in record.items():
                 if name != "update":
                     self.board.add_scalar(f"train/{name}", value, update)
             shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-            line = f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {speed:,.0f} tokens/s"
+            line = (
+                f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {speed:,.0f} tokens/s  {memory:.1f} GiB"
+            )
             about = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, description=about)
             self.say(line)
@@ -191,9 +201,11 @@ def figure(value: float) -> str:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU where there is one, else of the process."""
+    """Bytes: of the GPU where there is one, else of the process; 0 where the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
