@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from dynctx import pipeline
 from dynctx.batches import Batch
-from dynctx.config import Config, ScheduleConfig, load_config
+from dynctx.config import Config, ScheduleConfig, TrainingConfig, load_config
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import token_losses
@@ -28,7 +29,7 @@ from dynctx.prepare import read_held_out
 from dynctx.subwords import EOS, UNK
 from dynctx.training import checkpoints, translation
 from dynctx.training.loop import Training, learning_rate, make_fabric, train
-from dynctx.training.reporting import count_parameters
+from dynctx.training.reporting import Reporter, count_parameters, peak_memory
 from dynctx.training.same_run import FREE, flat
 from dynctx.translators.concat import Concat
 
@@ -231,6 +232,17 @@ def test_the_log(trained: Path) -> None:
     assert training[-1]["loss"] < training[0]["loss"] - 0.5
     assert [line["update"] for line in lines if "validation" in line] == [15, 30, 45, 60]
     assert [line["update"] for line in lines if "finished" in line] == [60] and "finished" in lines[-1]
+
+
+def test_memory_is_that_of_this_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several runs of one process, as in a table: each begins to count anew."""
+    gpu, taken = torch.device("cuda"), {"bytes": 7 * 2**30}
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda device: taken.update(bytes=2 * 2**30))
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda device: taken["bytes"])
+    fabric = SimpleNamespace(global_rank=0, world_size=1, device=gpu)
+    assert peak_memory(gpu) == 7 * 2**30
+    with Reporter(tmp_path, TrainingConfig(), fabric).progress(0):
+        assert peak_memory(gpu) == 2 * 2**30
 
 
 def test_the_speed_leaves_out_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

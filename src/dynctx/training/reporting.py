@@ -52,6 +52,8 @@ class Reporter:
         from torch.utils.tensorboard import SummaryWriter
 
         self.output.mkdir(parents=True, exist_ok=True)
+        if self.fabric.device.type == "cuda":  # what an earlier run of this process took is not this one's
+            torch.cuda.reset_peak_memory_stats(self.fabric.device)
         # what an earlier start logged after its last checkpoint is forgotten, not told twice
         self.board = SummaryWriter(str(self.output / "tensorboard"), purge_step=update + 1)
         self.rewind(update)
@@ -135,10 +137,9 @@ class Reporter:
                 if name != "update":
                     self.board.add_scalar(f"train/{name}", value, update)
             shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-            line = (
-                f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {speed:,.0f} tokens/s  {memory:.1f} GiB"
-            )
-            about = f"loss {values['loss']:.3f}  {speed:,.0f} tokens/s"
+            pace = f"{speed:,.0f} tokens/s"
+            line = f"update {update}  epoch {epoch + 1}  {shown}  rate {rate:.2e}  {pace}  {memory:.1f} GiB"
+            about = f"loss {values['loss']:.3f}  {pace}"
             self.bar.update(self.task, completed=update, description=about)
             self.say(line)
         self.reset()
