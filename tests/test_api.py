@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 import dynctx
 from dynctx import api
@@ -148,7 +149,7 @@ def test_int8(folder: Path) -> None:
 
 
 def test_int8_is_refused_on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    elsewhere = SimpleNamespace(translator=nn.Linear(2, 2, device="meta"))  # as good as a GPU: not the CPU
     monkeypatch.setattr(api, "load_model", lambda *_: elsewhere)
     with pytest.raises(DynctxError, match="int8 is for the CPU"):
         dynctx.load(folder, device="cpu", int8=True)

@@ -206,7 +206,7 @@ def test_a_batch_with_fewer_or_more_candidates_than_the_scope(kind: str, width: 
 
 @pytest.mark.parametrize("kind", ["han", "san", "cadec"])
 def test_rounded_weights_still_learn(kind: str) -> None:
-    """autocast keeps the weights it has rounded; those it rounded for the bank must not be used for the gradient."""
+    """Weights that are only used are rounded once; what was rounded for the bank must not be used for the gradient."""
     own = {"san": SanConfig(context_states="live_detached")}
     model, batch = small_model(kind, "pre", **own).float().train(), packed()
     with torch.autocast("cpu", torch.bfloat16):

@@ -61,14 +61,15 @@ def test_a_claim_ends_with_an_error_and_with_a_process_that_is_killed(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_waits_comes_next_and_never_two_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [".", "made/and/removed"])
+def test_whoever_waits_comes_next_and_never_two_at_once(folder: str, tmp_path: Path) -> None:
     """Each thread opens the file by itself, so to the lock they are as good as processes."""
     inside, most, turns = 0, 0, 0
 
     def work() -> None:
         nonlocal inside, most, turns
         for _ in range(50):
-            with claimed(tmp_path, wait=True):
+            with claimed(tmp_path / folder, wait=True):
                 inside += 1
                 most, turns = max(most, inside), turns + 1
                 inside -= 1

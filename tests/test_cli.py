@@ -294,12 +294,18 @@ def test_info_knows_what_each_stage_trains(settings: list[str], learning: set[st
 def test_bench(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurements themselves take minutes; here they only have to come out as JSON lines."""
     monkeypatch.setattr(bench, "start_up", lambda: 0.1)
+    monkeypatch.setattr(bench, "alone", lambda work, *arguments: work(*arguments))
     monkeypatch.setattr(bench, "base_model", lambda device: None)
     monkeypatch.setattr(bench, "to_int8", lambda model: None)
     for speed in ("decode_speed", "training_speed"):
         monkeypatch.setattr(bench, speed, lambda *_: 12.345)
     lines = [json.loads(line) for line in run("bench", "--threads", "1").out.splitlines()]
     assert [line["what"] for line in lines] == ["start-up of the help", *["decode"] * 4, "train"]
+    assert [line.get("precision") for line in lines[1:5]] == ["float32", "float32", "int8", "int8"]
+
+
+def test_bench_measures_memory_in_a_process_of_its_own() -> None:
+    assert bench.alone(os.getpid) != os.getpid()
 
 
 def test_training_starts_from_a_model(tiny_config: Path, trained: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tiny_models import PAIRS, tiny_model
 
+from dynctx.batches import Gatherer
+from dynctx.corpus import TokenStore
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation import annotation
@@ -112,7 +114,7 @@ def test_automatic_labels_by_hand() -> None:
         names = ["".join(str(place + 1) for place in np.flatnonzero(row)) for row in given]
         return SimpleNamespace(log_probability=np.array([log_probability[s][n] for s, n in zip(sentences, names)]))
 
-    gatherer = SimpleNamespace(scope=2, firsts=np.zeros(7, np.int64))
+    gatherer = Gatherer(TokenStore.from_ids([[([7], [7])] * 7]), 2)
     split = SimpleNamespace(gatherer=gatherer, scorable=np.arange(3, 7), score=score)
     assert automatic(split, 1.0) == {3: False, 4: False, 5: False, 6: True}  # type: ignore[arg-type]
 

@@ -225,8 +225,9 @@ def test_all_numbers_are_finite(kind: str, norm: str, selected: str) -> None:
 
 @kinds
 @norms
-def test_what_was_not_selected_gets_no_gradient(kind: str, norm: str) -> None:
-    """The embeddings of words that stand in unselected sentences only are not moved by the loss."""
+def test_what_the_loss_moves(kind: str, norm: str) -> None:
+    """Embeddings of words that stand nowhere else: of unselected sentences never, of selected ones where their words
+    are read and not states of them."""
     model = small_model(kind, norm)
     document = [([7, 8], [9]), ([10], [9]), ([11, 12], [9]), ([13], [9]), ([14], [9])]
     batch = one_per_row(TokenStore.from_ids([document]), [4])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dynctx import linear
 from dynctx.config import ModelConfig
-from dynctx.linear import Int8Linear, Linear, to_int8
+from dynctx.linear import Int8Linear, Linear, round_together, to_int8
 from dynctx.translators.sentence import SentNmt
 
 needs_onednn = pytest.mark.skipif(not linear.ONEDNN, reason="this build of torch has no oneDNN")
@@ -361,6 +361,22 @@ def test_rectified_under_autocast_is_the_map_then_relu(bias: bool) -> None:
         assert learned.requires_grad and torch.equal(learned, expected)
         frozen = module.requires_grad_(False).rectified(x.requires_grad_())
         assert frozen.requires_grad and torch.equal(frozen, expected)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_weights_rounded_in_use_serve_training_later(together: bool) -> None:
+    """What is made in inference mode could not be kept for a gradient."""
+    module, x = made().requires_grad_(False), torch.randn(2, 6)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        if together:
+            round_together(module, torch.bfloat16)
+        else:
+            module(x)
+    rounded = module._rounded
+    with torch.autocast("cpu", torch.bfloat16):
+        module(x.requires_grad_()).float().sum().backward()
+    assert rounded is not None and module._rounded is rounded
+    assert x.grad is not None and torch.allclose(x.grad, module.weight.sum(0).expand(2, 6), atol=0.02)
 
 
 def test_8_bits_of_weights_that_are_all_zero() -> None:

@@ -112,8 +112,8 @@ def test_separate_vocabularies(tiny_data: DataConfig) -> None:
     folder = Path(tiny_data.folder)
     assert sorted(path.name for path in folder.glob("spm*")) == ["spm.source.model", "spm.target.model"]
     source, target = load_subwords(folder)
-    assert sorted(source.pieces(range(7, 11))) == ["a", "b", "c", "▁"]
-    assert sorted(target.pieces(range(7, 11))) == ["x", "y", "z", "▁"]
+    assert sorted(source.processor.IdToPiece(list(range(7, 11)))) == ["a", "b", "c", "▁"]
+    assert sorted(target.processor.IdToPiece(list(range(7, 11)))) == ["x", "y", "z", "▁"]
     assert texts(TokenStore.open(folder / "dev"), tiny_data.folder) == DEV
     assert card["splits"]["train"]["pieces"] == {"source": 38, "target": 49}
 
@@ -233,7 +233,7 @@ def test_several_training_corpora_follow_each_other(tiny_data: DataConfig, write
     store = TokenStore.open(Path(tiny_data.folder) / "train")
     assert store.documents.tolist() == [0, 4, 8, 10]
     assert texts(store, tiny_data.folder)[2] == [("d", "w"), ("bb", "y")]
-    pieces = load_subwords(tiny_data.folder)[0].pieces(range(7, card["vocabulary"]["source"]))
+    pieces = load_subwords(tiny_data.folder)[0].processor.IdToPiece(list(range(7, card["vocabulary"]["source"])))
     assert sorted(pieces) == sorted("▁abcdxyzw")  # not e and v, which are beyond the limit
     assert card["splits"]["dev"]["overlap_with_train"]["sources"] == 4  # "bb" as well
 

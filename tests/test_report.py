@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from tiny_models import PAIRS, tiny_model
 
+from dynctx.batches import Gatherer
+from dynctx.corpus import TokenStore
 from dynctx.documents import Document
 from dynctx.evaluation import report, report_figures, report_page
 from dynctx.evaluation.bleu import sentence_bleu
@@ -43,7 +45,7 @@ def facts(kind: str = "tdnmt", selector: str = "probability-first") -> Facts:
 def test_sizes_reaches_and_places() -> None:
     """Three sentences of one document: selected {1, 3}, nothing, {2}."""
     selection = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], bool)
-    gatherer = SimpleNamespace(firsts=np.zeros(9, np.int64), scope=3)
+    gatherer = Gatherer(TokenStore.from_ids([[([7], [7])] * 9]), 3)
     split = SimpleNamespace(filled=np.array([6, 7, 8]), gatherer=gatherer)
     whole = np.concatenate([np.zeros((6, 3), bool), selection])
     made = Facts(cast(Split, split), "x", whole, *[cast(Any, None)] * 8)

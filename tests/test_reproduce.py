@@ -215,6 +215,15 @@ def test_time_is_up_and_the_next_call_goes_on(tiny_config: Path, tmp_path: Path)
     assert reproduce(table, tmp_path / "table", 0)
 
 
+def test_time_is_up_where_nothing_is_left_to_train(tiny_config: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path, tiny_config, rows=TABLE["rows"][:1])
+    assert reproduce(table, tmp_path / "table", 0)
+    for suffix in (".json", ".translations.json"):
+        (tmp_path / "table").with_suffix(suffix).unlink()
+    assert not reproduce(table, tmp_path / "table", 1e-9)
+    assert json.loads((tmp_path / "table.json").read_text())["rows"] == {}
+
+
 def test_what_is_translated_is_scored_before_anything_is_trained(tiny_config: Path, tmp_path: Path) -> None:
     first, full, _ = TABLE["rows"]
     table = write_table(tmp_path, tiny_config, rows=[first, {"name": "TDNMT labels", "run": "scorer"}, full])

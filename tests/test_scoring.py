@@ -19,7 +19,7 @@ from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.split import Given, Split, selections
 from dynctx.scoring import score
-from dynctx.selection.reward import rewards, token_costs
+from dynctx.selection.reward import likelihoods_and_costs
 from dynctx.selection.strategies import parse_selector
 from dynctx.subwords import EOS
 from dynctx.translators.sentence import SentNmt
@@ -61,7 +61,6 @@ def test_by_hand() -> None:
     found = score(cast(SentNmt, Unmoved()), gatherer, np.array([0, 1]), np.zeros((2, 0), bool), rewards=True)
     assert found.log_probability.tolist() == pytest.approx([math.log(0.03), math.log(0.06)], rel=1e-6)
     assert found.tokens.tolist() == [3, 2]
-    assert found.per_token.tolist() == pytest.approx([math.log(0.03) / 3, math.log(0.06) / 2], rel=1e-6)
     # P1 = 0.5, P2 = 0.3: a word of probability p costs log(0.5 / p) + log 2.5
     costs = {word: math.log(0.5 / p) + math.log(2.5) for word, p in PROBABILITY.items()}
     expected = [math.exp(-(costs[7] + costs[8] + costs[EOS]) / 3), math.exp(-(costs[8] + costs[EOS]) / 2)]
@@ -78,9 +77,9 @@ def one_by_one(model: SentNmt, gatherer: Gatherer, sentence: int, selection: np.
     batch = gatherer.one_per_row(np.array([sentence]))
     with torch.no_grad():
         logits = model.output(model.decode(model.encode(batch, torch.from_numpy(selection)[None]), batch))
-    ids, real = batch.target.ids, batch.target.sentence >= 0
-    chosen = torch.log_softmax(logits, -1).gather(2, ids[:, :, None]).squeeze(2)
-    return float(chosen[real].double().sum()), float(rewards(token_costs(logits, ids), batch.target.sentence, 1))
+    real = batch.target.sentence >= 0
+    likelihoods, costs = likelihoods_and_costs(logits, batch.target.ids)
+    return float(likelihoods[real].sum()), math.exp(-float(costs[real].mean()))
 
 
 @pytest.mark.parametrize("kind", ["sentence", "concat", "tdnmt"])
@@ -196,7 +195,8 @@ def test_under_bfloat16_the_softmax_stays_in_float32() -> None:
 def test_progress_counts_every_pair() -> None:
     split = Split(tiny_model("concat"), PAIRS)
     counts: list[int] = []
-    split.score(split.select(parse_selector("none", 1)), progress=counts.append)
+    selection = np.zeros((len(split.scorable), SCOPE), bool)
+    score(tiny_model("concat").translator, split.gatherer, split.scorable, selection, progress=counts.append)
     assert sum(counts) == 10
 
 

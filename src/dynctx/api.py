@@ -47,8 +47,6 @@ def load(folder: str | Path | None = None, *, device: str = "auto", int8: bool =
     """
     model = load_model(default_model() if folder is None else folder, pick_device(device))
     if int8:
-        if model.device.type != "cpu":
-            raise DynctxError("int8 is for the CPU; add device='cpu'")
         to_int8(model.translator)
     return DocumentTranslator(model)
 

@@ -94,16 +94,7 @@ class Gatherer:
 
     def lengths(self) -> Ints:
         """[3, sentences] length of every sentence's source, target and candidate context."""
-        source = np.diff(self.store.source_starts)
-        target = np.diff(self.store.target_starts)
-        return np.stack([source, target, self._context_lengths()])
-
-    def _context_lengths(self) -> Ints:
-        if not self.lay_context:
-            return np.zeros(len(self.store), np.int64)
-        starts = np.asarray(self.store.source_starts)
-        oldest = np.maximum(np.arange(len(self.store)) - self.scope, self.store.document_starts)
-        return np.maximum(starts[:-1] - starts[oldest], 1)  # never less than the one EOS
+        return self.lengths_of(np.arange(len(self.store)))
 
     def gather(self, plan: Plan, shape: Shape) -> Batch:
         """Lay the planned sentences into rows. No value is read back to the host."""
@@ -114,13 +105,13 @@ class Gatherer:
         rows, lay_context = shape.rows, self.lay_context and shape.context > 0
         places = (row, row, row // shape.together) if lay_context else (row, row)
         tokens = [
-            _Tokens.lay(lengths[k], place, offsets[k], width, total)
+            Tokens.lay(lengths[k], place, offsets[k], width, total)
             for k, (place, width, total) in enumerate(zip(places, (shape.source, shape.target, shape.context), totals))
         ]
         source_at = self.source_starts[sentences][tokens[0].sentence] + tokens[0].position
-        source = tokens[0].packed(_unsigned(self.source[source_at]), rows, shape.source)
+        source = tokens[0].packed(unsigned(self.source[source_at]), rows, shape.source)
         target_at = self.target_starts[sentences][tokens[1].sentence] + tokens[1].position
-        target_ids = _unsigned(self.target[target_at])
+        target_ids = unsigned(self.target[target_at])
         target = tokens[1].packed(target_ids, rows, shape.target)
         # the token before it, BOS at the first position
         before = torch.where(tokens[1].position == 0, BOS, torch.roll(target_ids, 1))
@@ -141,12 +132,12 @@ class Gatherer:
         distances = torch.arange(1, self.scope + 1, device=self.device)
         return sentences[:, None] - distances >= self.document_starts[sentences][:, None]
 
-    def _context(self, plan: Plan, sentences: Tensor, tokens: _Tokens, rows: int, width: int) -> Context:
+    def _context(self, plan: Plan, sentences: Tensor, tokens: Tokens, rows: int, width: int) -> Context:
         ids, slot = self._all(sentences, tokens) if plan.chosen is None else self._some(plan, tokens)
         packed = tokens.packed(ids, rows, width)
         return Context(packed.ids, packed.sentence, packed.position, tokens.scatter(slot, rows, width, -1))
 
-    def _all(self, sentences: Tensor, tokens: _Tokens) -> tuple[Tensor, Tensor]:
+    def _all(self, sentences: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Ids and slots of all candidates' tokens, which lie in one range of the store."""
         first = self.document_starts[sentences]
         oldest = torch.maximum(sentences - self.scope, first)  # [n]
@@ -154,13 +145,13 @@ class Gatherer:
         count = sentences - oldest  # [n] candidates present
         empty = (count == 0)[tokens.sentence]
         at = torch.where(empty, 0, begin[tokens.sentence] + tokens.position)
-        ids = torch.where(empty, EOS, _unsigned(self.source[at]))
+        ids = torch.where(empty, EOS, unsigned(self.source[at]))
         # the sentence a token belongs to: the last start not after it
         owner = torch.searchsorted(self.source_starts, at, right=True) - 1
         slot = sentences[tokens.sentence] - owner - 1  # distance - 1
         return ids, torch.where(empty, self.scope, slot)
 
-    def _some(self, plan: Plan, tokens: _Tokens) -> tuple[Tensor, Tensor]:
+    def _some(self, plan: Plan, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Ids and slots of the chosen candidates' tokens; a lone EOS where none is chosen."""
         assert plan.chosen is not None
         none = ~plan.chosen.any(axis=1, keepdims=True)
@@ -172,9 +163,9 @@ class Gatherer:
         begin = np.where(column == 0, 0, starts[candidate])
         length = np.where(column == 0, 1, starts[candidate + 1] - starts[candidate])
         nowhere = self.to_device(np.zeros_like(length))
-        parts = _Tokens.lay(self.to_device(length), nowhere, nowhere, 0, int(length.sum()))
+        parts = Tokens.lay(self.to_device(length), nowhere, nowhere, 0, int(length.sum()))
         slots = self.to_device(slot)[parts.sentence]
-        ids = _unsigned(self.source[self.to_device(begin)[parts.sentence] + parts.position])
+        ids = unsigned(self.source[self.to_device(begin)[parts.sentence] + parts.position])
         return torch.where(slots == self.scope, EOS, ids), slots
 
     def one_per_row(
@@ -256,7 +247,7 @@ def retargeted(batch: Batch, numbers: Ints, targets: Tensor, room: Ints, lengths
     offset = offsets_in_rows(row, room)
     width, count = round_up((offset + room).max(), 32), len(batch.source.ids)
     sizes, rows_t, offset_t, number = gatherer.to_device(np.stack([room, row, offset, numbers]))
-    tokens = _Tokens.lay(sizes, rows_t, offset_t, width, int(room.sum()))
+    tokens = Tokens.lay(sizes, rows_t, offset_t, width, int(room.sum()))
     ids = tokens.scatter(targets[tokens.sentence, tokens.position], count, width, PAD)
     owner = number[tokens.sentence]
     if lengths is not None:
@@ -273,7 +264,7 @@ def shifted(target: Packed) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Tokens:
+class Tokens:
     """The tokens of some sentences, flat: whose they are and where they go."""
 
     sentence: Tensor  # [tokens]
@@ -281,7 +272,7 @@ class _Tokens:
     place: Tensor  # [tokens] flat index into the rows
 
     @classmethod
-    def lay(cls, lengths: Tensor, row: Tensor, offset: Tensor, width: int, total: int) -> _Tokens:
+    def lay(cls, lengths: Tensor, row: Tensor, offset: Tensor, width: int, total: int) -> Tokens:
         number = torch.arange(len(lengths), device=lengths.device)
         sentence = torch.repeat_interleave(number, lengths, output_size=total)
         first = torch.cumsum(lengths, 0) - lengths
@@ -303,6 +294,6 @@ def _signed(tokens: np.ndarray) -> np.ndarray:
     return tokens.view(np.int16) if tokens.dtype == np.uint16 else np.asarray(tokens)
 
 
-def _unsigned(tokens: Tensor) -> Tensor:
+def unsigned(tokens: Tensor) -> Tensor:
     ids = tokens.to(torch.int64)
     return ids & 0xFFFF if tokens.dtype == torch.int16 else ids

@@ -8,13 +8,16 @@ tokens, Adam, label smoothing 0.1.
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from typing import Any
+from multiprocessing import get_context
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +37,7 @@ from dynctx.translators import build_translator
 from dynctx.translators.sentence import SentNmt
 
 VOCABULARY, LENGTH, BATCH = 16000, 30, 32
+T = TypeVar("T")
 
 
 def sources(count: int, seed: int = 7) -> list[list[int]]:
@@ -124,36 +128,45 @@ def start_up() -> float:
     return statistics.median(seconds)
 
 
-def bench(threads: int, repeats: int, training: bool = True) -> Iterator[dict[str, Any]]:
+def decoding(precision: str, beam: int, threads: int, repeats: int) -> dict[str, Any]:
+    device = ready(threads)
+    model = base_model(device)
+    if precision == "int8":
+        to_int8(model)
+    speed = decode_speed(model, beam, repeats, device)
+    return {"sentences_per_second": round(speed, 2), "peak_mib": peak_mib(device)}
+
+
+def training(threads: int, repeats: int) -> dict[str, Any]:
+    device = ready(threads)
+    speed = training_speed(base_model(device), repeats, device)
+    return {"target_tokens_per_second": round(speed, 1), "peak_mib": peak_mib(device)}
+
+
+def ready(threads: int) -> torch.device:
     torch.set_num_threads(threads)
-    device = pick_device("cpu")
+    return pick_device("cpu")
+
+
+def peak_mib(device: torch.device) -> int:
+    return round(peak_memory(device) / 2**20)
+
+
+def alone(work: Callable[..., T], *arguments: Any) -> T:
+    """In a process of its own: the peak of a process's memory is that of all it has done."""
+    dies = (signal.SIGINT, signal.SIG_DFL)  # without a word: whoever waits for it has one
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=signal.signal, initargs=dies) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def bench(threads: int, repeats: int) -> Iterator[dict[str, Any]]:
     about = {"threads": threads, "torch": torch.__version__}
     yield {"what": "start-up of the help", "seconds": round(start_up(), 3)}
     for precision in ("float32", "int8"):
-        model = base_model(device)
-        if precision == "int8":
-            to_int8(model)
         for beam in (1, 4):
-            speed = decode_speed(model, beam, repeats, device)
-            memory = peak_memory(device) / 2**20
-            yield {
-                "what": "decode",
-                "precision": precision,
-                "beam": beam,
-                "sentences_per_second": round(speed, 2),
-                "peak_mib": round(memory),
-                **about,
-            }
-    if training:
-        speed = training_speed(base_model(device), repeats, device)
-        memory = peak_memory(device) / 2**20
-        yield {
-            "what": "train",
-            "precision": "float32",
-            "target_tokens_per_second": round(speed, 1),
-            "peak_mib": round(memory),
-            **about,
-        }
+            found = alone(decoding, precision, beam, threads, repeats)
+            yield {"what": "decode", "precision": precision, "beam": beam, **found, **about}
+    yield {"what": "train", "precision": "float32", **alone(training, threads, repeats), **about}
 
 
 def run(threads: int, repeats: int) -> None:

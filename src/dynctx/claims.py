@@ -22,6 +22,7 @@ except ImportError:  # Windows: there, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".claim"
+TRIES = 1000  # to find a folder that others make and take away again
 UNABLE = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)  # of file systems that know no locks: work goes on
 
 
@@ -38,7 +39,6 @@ def claimed(folder: str | os.PathLike[str], wait: bool = False) -> Iterator[None
     place = Path(folder)
     new = not place.exists()
     try:
-        place.mkdir(parents=True, exist_ok=True)
         held = _lock(place / NAME, wait)
     except BlockingIOError:
         who = _owner(place / NAME)
@@ -60,7 +60,7 @@ def claimed(folder: str | os.PathLike[str], wait: bool = False) -> Iterator[None
 
 def _lock(file: Path, wait: bool) -> IO[str]:
     while True:
-        held = open(file, "a", encoding="ascii")  # noqa: SIM115 (closed when the claim ends)
+        held = _opened(file)
         try:
             _flock(held, wait)
             with suppress(FileNotFoundError):
@@ -73,6 +73,17 @@ def _lock(file: Path, wait: bool) -> IO[str]:
             held.close()
             raise
         held.close()  # whoever held it has just removed it: lock the one that comes next
+
+
+def _opened(file: Path) -> IO[str]:
+    for left in reversed(range(TRIES)):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            return open(file, "a", encoding="ascii")  # closed when the claim ends
+        except (FileExistsError, FileNotFoundError):  # whoever had made the folder has just taken it away
+            if not left:
+                raise
+    raise AssertionError
 
 
 def _flock(held: IO[str], wait: bool) -> None:

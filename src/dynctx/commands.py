@@ -174,7 +174,7 @@ def test_model(
     processes: Processes = ALONE,
 ) -> dict[str, Any]:
     """Translate a prepared dev or test set with its model and score it; the translations can be kept."""
-    from dynctx.evaluation.bleu import corpus_bleu, corpus_chrf, document_bleu
+    from dynctx.evaluation.bleu import main_scores
     from dynctx.prepare import read_held_out
 
     check_place(output)
@@ -190,11 +190,7 @@ def test_model(
     references = [sentence for _, target in pairs for sentence in target.sentences]
     if output is not None and processes.leads:
         write_jsonl(translated, output)
-    scores = [
-        corpus_bleu(hypotheses, [references], language=language),
-        corpus_chrf(hypotheses, [references]),
-        document_bleu([d.sentences for d in translated], [[t.sentences for _, t in pairs]], language=language),
-    ]
+    scores = main_scores(hypotheses, [references], [len(t.sentences) for _, t in pairs], language=language)
     return {
         "model": str(folder),
         "split": split,

@@ -82,7 +82,7 @@ def translate_files(
     decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
     model = load_model(folder, pick_device(device))
     if int8:
-        make_int8(model)
+        to_int8(model.translator)
     torch.manual_seed(seed)
     translated, choices = translate_templates(model, templates, decoding, selector, quiet, processes)
     if not processes.leads:
@@ -198,12 +198,6 @@ def reading_for(
 
 def for_output(reading: Reading, output: Path | None) -> Reading:
     return dataclasses.replace(reading, output_suffix=split_suffixes(output)[0] if output else "")
-
-
-def make_int8(model: Model) -> None:
-    if model.device.type != "cpu":
-        raise DynctxError("--int8 is for the CPU; add --device cpu")
-    to_int8(model.translator)
 
 
 def planned(files: Sequence[Path], output: Path | None, into_folder: bool = False) -> list[Job]:

@@ -34,11 +34,9 @@ CLASSES = 6  # of length, from one to twice as much: within one, sentences are b
 Later = Callable[[], list[Hypothesis]]  # what a search has found, brought to the host when it is asked for
 
 
-def sample(
-    model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
-) -> list[Hypothesis]:
+def sample(model: SentNmt, cache: Cache, limits: Tensor, temperature: float = 1.0) -> list[Hypothesis]:
     """One draw from the model for each row (the cache's beam must be 1)."""
-    return hypotheses(draw(model, cache, limits, temperature, generator))
+    return hypotheses(draw(model, cache, limits, temperature))
 
 
 def hypotheses(drawn: Drawn) -> list[Hypothesis]:

@@ -75,7 +75,7 @@ def read_documents(file: TextFile | StrPath, borderless: bool = False) -> Iterat
     borderless: JSON lines and TSV without document ids are one document. Right for a file to translate; of a corpus to
     learn from it would make one endless document, and is a mistake.
     """
-    return map(_document, _read_blocks(_text_file(file), borderless))
+    return map(_document, _read_blocks(text_file(file), borderless))
 
 
 def read_parallel(source: TextFile | StrPath, target: TextFile | StrPath) -> Iterator[tuple[Document, Document]]:
@@ -83,7 +83,7 @@ def read_parallel(source: TextFile | StrPath, target: TextFile | StrPath) -> Ite
 
     Ids are not compared: a translation of a text without ids, say, knows its documents by number alone.
     """
-    left, right = _text_file(source), _text_file(target)
+    left, right = text_file(source), text_file(target)
     if left.path == right.path == "-":
         raise DynctxError("<stdin>: cannot be both source and target; name a file for one of them")
     lefts, rights = _read_blocks(left), _read_blocks(right)
@@ -228,7 +228,7 @@ def _no_borders(bare: TextFile, one: Block, other: TextFile, first: Block) -> Dy
     )
 
 
-def _text_file(file: TextFile | StrPath) -> TextFile:
+def text_file(file: TextFile | StrPath) -> TextFile:
     return file if isinstance(file, TextFile) else TextFile(os.fspath(file))
 
 

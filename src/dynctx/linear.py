@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from dynctx.errors import DynctxError
+
 try:
     _multiply: Any = torch.ops.mkldnn._linear_pointwise
     _lay_out: Any = torch.ops.mkldnn._reorder_linear_weight
@@ -185,6 +187,8 @@ class Int8Linear(nn.Module):
 
 def to_int8(module: nn.Module) -> None:
     """Replace every `Linear` inside by one that multiplies in 8 bits."""
+    if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+        raise DynctxError("int8 is for the CPU; choose the device cpu")
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear):

@@ -107,11 +107,12 @@ def fingerprint(module: nn.Module) -> str:
 
 
 def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = None, shard_bytes: int = 2**31) -> None:
-    """Write the folder beside its place and rename it into it: a reader sees the old one or the new one."""
+    """Write the folder beside its place and rename it into it: a reader finds the old one or the new one, whole, or for
+    the moment between two renames none."""
     from safetensors import SafetensorError
 
     folder = Path(folder)
-    beside, old = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".old")
+    beside, old = folder.with_name(folder.name + ".partial"), former(folder)
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
@@ -135,6 +136,11 @@ def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = 
             raise DynctxError(f"{at(folder)}: the model could not be saved: {reason}") from None
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def former(folder: Path) -> Path:
+    """Where a model is for the moment in which its successor takes its place."""
+    return folder.parent / f"{folder.name}.old"
 
 
 def save_weights(folder: Path, weights: dict[str, Tensor], dtype: torch.dtype | None, shard_bytes: int) -> None:
@@ -204,10 +210,15 @@ def put_weights(module: nn.Module, weights: dict[str, Tensor], where: Path | str
 def find_model(folder: str | Path) -> Path:
     """A model folder, or the `model` inside a run's folder."""
     folder = Path(folder)
-    for place in (folder, folder / "model"):
+    places = (folder, folder / "model")
+    for place in places:
         if (place / "config.yaml").exists():
             return place
-    raise DynctxError(f"{at(folder)}: no model here (a model folder holds config.yaml and model.safetensors)")
+    message = f"{at(folder)}: no model here (a model folder holds config.yaml and model.safetensors)"
+    for place in places:
+        if not place.exists() and (former(place) / "config.yaml").exists():
+            message += f"; {former(place)} is one: if saving its successor was cut off, rename it"
+    raise DynctxError(message)
 
 
 def default_model() -> Path:

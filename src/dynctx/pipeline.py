@@ -214,11 +214,9 @@ def translate_and_explain(
     wanted, selector = units.asked(selector, wishes)
     recorder = Recorder(selector, units)
     own = wanted[units.share(wanted, processes, isinstance(model.translator, BankedNmt))]
-    said: dict[int, str] = {}
-    if len(own):
-        told = None if progress is None else lambda count: progress(count * processes.count)  # as if all were as fast
-        hypotheses = translate(model.translator, units.gatherer, own, decoding, recorder, told)
-        said = dict(zip(own.tolist(), model.target.decode([hypothesis.ids for hypothesis in hypotheses])))
+    told = None if progress is None else lambda count: progress(count * processes.count)  # as if all were as fast
+    hypotheses = translate(model.translator, units.gatherer, own, decoding, recorder, told)
+    said = dict(zip(own.tolist(), model.target.decode([hypothesis.ids for hypothesis in hypotheses])))
     texts = [""] * units.count
     for found, chosen in processes.gathered((said, recorder.found)):
         recorder.found |= chosen

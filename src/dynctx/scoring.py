@@ -43,10 +43,6 @@ class Scores:
     tokens: Ints  # [n] pieces of the target, EOS included
     reward: Floats | None  # [n] eq. 5, where it was asked for
 
-    @property
-    def per_token(self) -> Floats:
-        return self.log_probability / self.tokens
-
 
 def score(
     model: SentNmt,
@@ -76,8 +72,6 @@ def sums(
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """[2, n] log-probability and cost (eq. 4), summed over each target: the same, where nobody waits for the device."""
-    training = model.training
-    model.eval()
     count, device = len(sentences), gatherer.device
     if selection.shape != (count, gatherer.scope):
         raise ValueError(f"a selection of shape {selection.shape} for {count} sentences of scope {gatherer.scope}")
@@ -85,17 +79,26 @@ def sums(
     lengths = gatherer.lengths_of(sentences, selection)
     found = torch.zeros(2, count, dtype=torch.float64, device=device)
     size = batch_tokens or BATCH_TOKENS.get(device.type, 2**13)
-    drafts = drafts_in_use(model, gatherer, sentences, DecodingConfig())  # as in use
-    for members, plan, shape in _plans(sentences, selection, lengths, size):
-        batch = gatherer.gather(plan, shape)
-        chosen = gatherer.to_device(selection[members])
-        own = None if drafts is None else [drafts[number] for number in plan.sentences.tolist()]
-        with many_shapes():
+    with without_dropout(model), many_shapes():
+        drafts = drafts_in_use(model, gatherer, sentences, DecodingConfig())  # as in use
+        for members, plan, shape in _plans(sentences, selection, lengths, size):
+            batch = gatherer.gather(plan, shape)
+            chosen = gatherer.to_device(selection[members])
+            own = None if drafts is None else [drafts[number] for number in plan.sentences.tolist()]
             found[:, gatherer.to_device(members)] = _sums(model, batch, chosen, rewards, own)
-        if progress is not None:
-            progress(len(members))
-    model.train(training)
+            if progress is not None:
+                progress(len(members))
     return found
+
+
+@contextmanager
+def without_dropout(model: SentNmt) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def _plans(sentences: Ints, selection: Bools, lengths: Ints, batch_tokens: int) -> Iterator[tuple[Ints, Plan, Shape]]:

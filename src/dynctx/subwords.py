@@ -60,9 +60,6 @@ class Subwords:
         plain = [[i for i in sentence if i >= len(SPECIAL)] for sentence in ids]
         return [text.strip() for text in self.processor.Decode(plain)]
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self.processor.IdToPiece(int(i)) for i in ids]
-
 
 def train_subwords(
     sentences: Iterable[str],

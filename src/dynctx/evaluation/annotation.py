@@ -20,12 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dynctx.documents import Document
 from dynctx.errors import DynctxError, at
 from dynctx.evaluation.empty_context import Annotation
+from dynctx.evaluation.split import Pairs
 from dynctx.files import atomic_write, read_lines
-
-Pairs = Sequence[tuple[Document, Document]]
 
 ANSWERS = {"yes": True, "no": False}
 FILL = ("translation", "appropriate", "needs change")  # the last column of each step

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,25 @@ def document_bleu(
         [" ".join(document) for document in hypotheses],
         [[" ".join(document) for document in reference] for reference in references],
         signature={"unit": "document"},
+    )
+
+
+def in_documents(lines: Sequence[str], sizes: Sequence[int]) -> list[list[str]]:
+    """Lines as documents: the next `sizes[0]` of them, the next `sizes[1]`, ..."""
+    line = iter(lines)
+    return [list(islice(line, size)) for size in sizes]
+
+
+def main_scores(
+    hypotheses: Sequence[str], references: References, sizes: Sequence[int], *, language: str = "en"
+) -> tuple[Score, Score, Score]:
+    """BLEU, chrF and document BLEU: what systems are compared by. `sizes` of the documents, in lines."""
+    return (
+        corpus_bleu(hypotheses, references, language=language),
+        corpus_chrf(hypotheses, references),
+        document_bleu(
+            in_documents(hypotheses, sizes), [in_documents(lines, sizes) for lines in references], language=language
+        ),
     )
 
 

@@ -147,7 +147,7 @@ def compare(
     for system in systems:
         if len(system.lines) != len(lines):
             raise DynctxError(f"{system.name}: {len(system.lines):,} translations for {len(lines):,} references")
-    scores = {system.name: _scores(system.lines, lines, sizes, language) for system in systems}
+    scores = {system.name: bleu.main_scores(system.lines, [lines], sizes, language=language) for system in systems}
     rows = []
     for name in names:
         pairs = zip(scores[name], scores[baseline]) if name != baseline else ()
@@ -161,18 +161,6 @@ def check_names(names: Sequence[str], baseline: str) -> None:
         raise DynctxError(f"two systems have one name ({', '.join(names)}); name them: NAME=PATH")
     if baseline not in names:
         raise DynctxError(f"baseline {baseline!r} is not among the systems: {', '.join(names)}")
-
-
-def _scores(hypotheses: list[str], references: list[str], sizes: list[int], language: str) -> tuple[Score, ...]:
-    def documents(lines: list[str]) -> list[list[str]]:
-        ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
-        return [lines[end - size : end] for size, end in zip(sizes, ends)]
-
-    return (
-        bleu.corpus_bleu(hypotheses, [references], language=language),
-        bleu.corpus_chrf(hypotheses, [references]),
-        bleu.document_bleu(documents(hypotheses), [documents(references)], language=language),
-    )
 
 
 def parse_system(text: str) -> tuple[str, Path, str | None]:
@@ -192,9 +180,6 @@ def parse_system(text: str) -> tuple[str, Path, str | None]:
 def score_documents(found: list[Document], references: list[Document], language: str) -> list[bleu.Score]:
     """BLEU, tokenised BLEU as the paper computes it, document BLEU and chrF."""
     lines = [[sentence for document in side for sentence in document.sentences] for side in (found, references)]
-    return [
-        bleu.corpus_bleu(lines[0], [lines[1]], language=language),
-        bleu.tokenised_bleu(lines[0], [lines[1]], language=language),
-        bleu.document_bleu([d.sentences for d in found], [[d.sentences for d in references]], language=language),
-        bleu.corpus_chrf(lines[0], [lines[1]]),
-    ]
+    sizes = [len(document.sentences) for document in references]
+    first, chrf, document = bleu.main_scores(lines[0], [lines[1]], sizes, language=language)
+    return [first, bleu.tokenised_bleu(lines[0], [lines[1]], language=language), document, chrf]

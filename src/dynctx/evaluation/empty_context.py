@@ -145,7 +145,7 @@ def automatic(split: Split, margin: float = MARGIN) -> dict[int, bool]:
     scope, sentences = split.gatherer.scope, split.scorable
     none = split.score(np.zeros((len(sentences), scope), np.bool_), sentences).log_probability
     best = np.full(len(sentences), -np.inf)
-    candidates = np.minimum(sentences - split.gatherer.firsts[sentences], scope)
+    candidates = split.gatherer.candidates(sentences)
     tries = [np.arange(scope) == place for place in range(scope)] + [np.ones(scope, np.bool_)]
     for tried in tries if scope else []:
         rows = np.flatnonzero(candidates > (int(tried.argmax()) if tried.sum() == 1 else 0))

@@ -6,13 +6,12 @@ and one line for each sentence: other systems know nothing of documents and writ
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import compress, islice
 from typing import Any
 
-from dynctx.documents import HEAD_LINES, TextFile, detect_format, read_documents, read_parallel
+from dynctx.documents import HEAD_LINES, TextFile, detect_format, read_documents, read_parallel, text_file
 from dynctx.errors import DynctxError
 from dynctx.evaluation import bleu
 from dynctx.evaluation.bleu import Score
@@ -156,7 +155,7 @@ def evaluate(
         )
         if leave_out_seen:
             keep = unseen
-            _check_some_left(keep, _text_file(references[0]))
+            _check_some_left(keep, text_file(references[0]))
     texts = texts.only(keep)
     test_set = _TestSet(texts.references, texts.sizes, language)
     scores, absent = test_set.scores(texts.hypothesis)
@@ -164,8 +163,8 @@ def evaluate(
     comparisons = [] if texts.baseline is None else test_set.compare(scores, texts.baseline, samples, seed)
     hypothesis_length, reference_length = scores[0].counts.sum(axis=0)[:2]  # in BLEU's tokens
     return Report(
-        hypothesis=_name(_text_file(hypothesis)),
-        references=tuple(_name(_text_file(file)) for file in references),
+        hypothesis=_name(text_file(hypothesis)),
+        references=tuple(_name(text_file(file)) for file in references),
         language=language,
         documents=len(texts.sizes),
         sentences=sum(texts.sizes),
@@ -174,7 +173,7 @@ def evaluate(
         seen=seen,
         scores=(*scores, ter),
         absent=absent,
-        against=None if against is None else _name(_text_file(against)),
+        against=None if against is None else _name(text_file(against)),
         comparisons=tuple(comparisons),
     )
 
@@ -197,12 +196,12 @@ class _Texts:
         sources: TextFile | StrPath | None,
         against: TextFile | StrPath | None,
     ) -> _Texts:
-        model = _text_file(references[0])
+        model = text_file(references[0])
         documents = [document.sentences for document in read_documents(model)]
         sizes = [len(sentences) for sentences in documents]
 
         def lines(file: TextFile | StrPath) -> list[str]:
-            return read_aligned(_text_file(file), model, sizes)
+            return read_aligned(text_file(file), model, sizes)
 
         first = [sentence for sentences in documents for sentence in sentences]
         versions = [first, *map(lines, references[1:])]
@@ -237,16 +236,8 @@ class _TestSet:
 
     def scores(self, hypotheses: list[str]) -> tuple[list[Score], dict[str, str]]:
         """The scores that systems are compared by, BLEU first, and why others could not be made."""
-        scores = [
-            bleu.corpus_bleu(hypotheses, self.references, language=self.language),
-            bleu.document_bleu(
-                self._documents(hypotheses),
-                [self._documents(lines) for lines in self.references],
-                language=self.language,
-            ),
-            bleu.corpus_chrf(hypotheses, self.references),
-        ]
-        absent = {}
+        first, chrf, document = bleu.main_scores(hypotheses, self.references, self.sizes, language=self.language)
+        scores, absent = [first, document, chrf], {}
         try:
             scores.append(bleu.tokenised_bleu(hypotheses, self.references, language=self.language))
         except bleu.MissingTokenizer as missing:
@@ -259,10 +250,6 @@ class _TestSet:
             paired_bootstrap(score, other, samples=samples, seed=seed)
             for score, other in zip(scores, self.scores(baseline)[0])
         ]
-
-    def _documents(self, lines: list[str]) -> list[list[str]]:
-        line = iter(lines)
-        return [list(islice(line, size)) for size in self.sizes]
 
 
 def read_aligned(file: TextFile, model: TextFile, sizes: list[int]) -> list[str]:
@@ -304,7 +291,7 @@ def _unseen(looked_for: list[list[str]], train: Sequence[TextFile | StrPath]) ->
     versions = [{_normalised(line) for line in lines} - {""} for lines in zip(*looked_for)]
     wanted = set().union(*versions)
     met = {
-        line for file in train for sentence in _sentences(_text_file(file)) if (line := _normalised(sentence)) in wanted
+        line for file in train for sentence in _sentences(text_file(file)) if (line := _normalised(sentence)) in wanted
     }
     return [not lines & met for lines in versions]
 
@@ -341,10 +328,6 @@ def _kept(sizes: list[int], keep: list[bool]) -> list[int]:
 
 def _normalised(line: str) -> str:
     return " ".join(line.split())
-
-
-def _text_file(file: TextFile | StrPath) -> TextFile:
-    return file if isinstance(file, TextFile) else TextFile(os.fspath(file))
 
 
 def _name(file: TextFile) -> str:

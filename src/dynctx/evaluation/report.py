@@ -15,7 +15,7 @@ from dynctx.corpus import Ints
 from dynctx.decoding import batches_by_length
 from dynctx.documents import Document
 from dynctx.evaluation import oracle
-from dynctx.evaluation.bleu import Score, corpus_bleu, corpus_chrf, document_bleu, sentence_bleus
+from dynctx.evaluation.bleu import Score, main_scores, sentence_bleus
 from dynctx.evaluation.context_use import Information, information
 from dynctx.evaluation.split import Given, Split
 from dynctx.pipeline import translate_documents
@@ -63,8 +63,7 @@ class Facts:
     @property
     def candidates(self) -> Ints:
         """[filled sentences] how many there were to select from."""
-        firsts = self.split.gatherer.firsts[self.filled]
-        return np.minimum(self.filled - firsts, self.split.gatherer.scope)
+        return self.split.gatherer.candidates(self.filled)
 
     @property
     def reaches(self) -> Ints:
@@ -123,11 +122,7 @@ def gather(
 
 def _run(split: Split, name: str, texts: list[str], selection: Bools, speed: float) -> Run:
     language = split.language
-    scores = (
-        corpus_bleu(texts, [split.references], language=language),
-        corpus_chrf(texts, [split.references]),
-        document_bleu(split.documents(texts), [split.documents(split.references)], language=language),
-    )
+    scores = main_scores(texts, [split.references], split.sizes, language=language)
     rewards = split.score(selection, rewards=True).reward
     assert rewards is not None
     per_sentence = np.array(sentence_bleus(texts, split.references, language=language))

@@ -19,6 +19,7 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
+from dynctx.evaluation.bleu import in_documents
 from dynctx.model_folder import Model
 from dynctx.pipeline import Wish, translate_and_explain
 from dynctx.scoring import Bools, Scores, score
@@ -45,8 +46,8 @@ class Split:
         self.ids = [source.id for source, _ in pairs]  # of the documents
         self.sources = [sentence for source, _ in pairs for sentence in source.sentences]
         self.references = [sentence for _, target in pairs for sentence in target.sentences]
-        sizes = [len(source.sentences) for source, _ in pairs]
-        self.starts: Ints = np.cumsum([0, *sizes])  # [documents + 1]
+        self.sizes = [len(source.sentences) for source, _ in pairs]  # of the documents, in sentences
+        self.starts: Ints = np.cumsum([0, *self.sizes])  # [documents + 1]
         encoded = list(zip(model.source.encode(self.sources), model.target.encode(self.references)))
         self.encoded = [encoded[a:b] for a, b in zip(self.starts, self.starts[1:])]
         self.gatherer = Gatherer(TokenStore.from_ids(self.encoded), model.translator.scope, model.device)
@@ -71,7 +72,7 @@ class Split:
 
     def documents(self, lines: Sequence[str]) -> list[list[str]]:
         """Lines, one a sentence, as documents."""
-        return [list(lines[a:b]) for a, b in zip(self.starts, self.starts[1:])]
+        return in_documents(lines, self.sizes)
 
     def select(self, selector: Selector) -> Bools:
         """[sentences, scope]"""
@@ -83,13 +84,12 @@ class Split:
         sentences: Ints | None = None,
         *,
         rewards: bool = False,
-        progress: Callable[[int], None] | None = None,
     ) -> Scores:
         """References under a selection [n, scope] of these sentences; without any, of all that can be scored."""
         if sentences is None:
             sentences = self.scorable
             selection = selection[sentences]
-        return score(self.model.translator, self.gatherer, sentences, selection, rewards=rewards, progress=progress)
+        return score(self.model.translator, self.gatherer, sentences, selection, rewards=rewards)
 
     def translate(
         self,

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from dynctx.document_formats import SPACES
+from dynctx.languages import primary
 
 PYSBD = re.compile("am|ar|bg|da|de|el|en|es|fa|fr|hi|hy|it|ja|kk|mr|my|nl|pl|ru|sk|ur|zh")  # the languages it knows
 HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -73,5 +74,5 @@ def pysbd_borders(text: str, language: str) -> list[int]:
 def segmenter(language: str) -> Any:
     import pysbd
 
-    code = language.lower().replace("_", "-").split("-")[0]
+    code = primary(language)
     return pysbd.Segmenter(language=code if PYSBD.fullmatch(code) else "en", clean=False)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dynctx.batches import Gatherer, Packed, _Tokens, _unsigned
+from dynctx.batches import Gatherer, Packed, Tokens, unsigned
 from dynctx.corpus import Ints
 from dynctx.packing import in_order, offsets_in_rows, round_up, rows_by_size
 from dynctx.subwords import DCS, NON, SEP
@@ -59,7 +59,7 @@ def gather_instances(gatherer: Gatherer, sentences: Ints) -> Instances:
     most = round_up(beside.max() + 1)
     known = np.stack([size, row, offset, number, column, sentences[number], row * most + beside])
     size_t, row_t, offset_t, number_t, column_t, source_t, slot = gatherer.to_device(known)
-    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
+    tokens = Tokens.lay(size_t, row_t, offset_t, width, int(size.sum()))
     ids = _instance_ids(gatherer, source_t, column_t, tokens)
     itself = torch.arange(len(row), device=device)
     owner = torch.full((rows * most,), -1, device=device).index_copy_(0, slot, itself)
@@ -101,7 +101,7 @@ def _sizes(gatherer: Gatherer, sentences: Ints) -> tuple[Ints, NDArray[np.bool_]
     return np.concatenate([(own + starts[candidate + 1] - starts[candidate]) * exists, own + 2], axis=1), exists
 
 
-def _instance_ids(gatherer: Gatherer, source: Tensor, column: Tensor, tokens: _Tokens) -> Tensor:
+def _instance_ids(gatherer: Gatherer, source: Tensor, column: Tensor, tokens: Tokens) -> Tensor:
     """Token ids of all instances, flat. source, column [instances]: the sentence, and its candidate's column."""
     starts, whose, place = gatherer.source_starts, tokens.sentence, tokens.position
     candidate = torch.where(column < gatherer.scope, source - column - 1, source)  # NON has no sentence: any will do
@@ -109,7 +109,7 @@ def _instance_ids(gatherer: Gatherer, source: Tensor, column: Tensor, tokens: _T
     inside = place - length[whose]  # 0 at <SEP>, 1.. in the candidate, negative in the source
     in_source = inside < 0
     at = torch.where(in_source, starts[source][whose] + place - 1, starts[candidate][whose] + inside - 1)
-    ids = _unsigned(gatherer.source[at.clamp(min=0)])
+    ids = unsigned(gatherer.source[at.clamp(min=0)])
     ids = torch.where((inside > 0) & (column == gatherer.scope)[whose], NON, ids)
     ids = torch.where(inside == 0, SEP, ids)
     return torch.where(place == 0, DCS, ids)

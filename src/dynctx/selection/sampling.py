@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 
-def draw(log_probabilities: Tensor, sizes: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+def draw(log_probabilities: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """Draw sizes[i] columns of row i. log_probabilities [n, C], -inf where a column cannot be drawn.
 
     Returns the order [n, C] of all columns, best first, and which of its places [n, C] were drawn (never an impossible
     column, so fewer where fewer exist).
     """
-    uniform = torch.rand(log_probabilities.shape, generator=generator, device=log_probabilities.device)
+    uniform = torch.rand(log_probabilities.shape, device=log_probabilities.device)
     # -log(-log u); the clamp keeps u = 0 from becoming an infinity that could beat an impossible column's
     noise = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
     order = (log_probabilities.detach() + noise).argsort(dim=1, descending=True)

@@ -43,8 +43,6 @@ def serve(
         model.config.decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)
         sizes = None if batch is None else BatchSizes(batch)
         if int8:
-            if model.device.type != "cpu":
-                raise DynctxError("--int8 is for the CPU; add --device cpu")
             to_int8(model.translator)
         service = Service(model, limits, sizes, api_key or None, selector, folder.resolve().name)
         config = uvicorn.Config(

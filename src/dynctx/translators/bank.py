@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynctx.batches import Batch, Gatherer, _Tokens
+from dynctx.batches import Batch, Gatherer, Tokens
 from dynctx.config import ModelConfig
 from dynctx.corpus import Ints
 from dynctx.devices import many_shapes
@@ -73,18 +73,13 @@ def _merge_sides(sides: list[Side], order: Ints) -> Side:
 
 @contextmanager
 def quiet(model: SentNmt) -> Iterator[None]:
-    """Without gradient and without dropout.
-
-    Nor may autocast remember a weight it rounded in here: used again outside, it would pass no gradient on.
-    """
+    """Without gradient and without dropout."""
     training, kind = model.encoder.training, model.target_embedding.weight.device.type
     model.eval()
     try:
-        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        autocast = torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False)
-        with torch.no_grad(), autocast, many_shapes():
-            if enabled:
-                round_together(model, dtype)
+        with torch.no_grad(), many_shapes():
+            if torch.is_autocast_enabled(kind):
+                round_together(model, torch.get_autocast_dtype(kind))
             yield
     finally:
         model.train(training)
@@ -251,7 +246,7 @@ def _lay(gatherer: Gatherer, bank: Bank, side: Side, row: Ints, who: Ints, rows:
     size_t, row_t, offset_t, begin_t, *tags_t = gatherer.to_device(
         np.stack([lengths, row, offset, side.begins[place], *tags])
     )
-    tokens = _Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
+    tokens = Tokens.lay(size_t, row_t, offset_t, width, int(lengths.sum()))
     index = tokens.scatter(begin_t[tokens.sentence] + tokens.position, rows, width, 0)
     return [index, *(tokens.scatter(tag[tokens.sentence], rows, width, -1) for tag in tags_t)]
 

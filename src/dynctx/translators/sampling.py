@@ -124,7 +124,6 @@ def draw(
     cache: Cache,
     limits: Tensor,
     temperature: float = 1.0,
-    generator: torch.Generator | None = None,
     longest: int = 0,
     scored: bool = True,
     meanwhile: Callable[[], None] | None = None,
@@ -135,7 +134,7 @@ def draw(
     done once, where there is a device to wait for that is busy.
     """
     longest, wanted = (longest or int(limits.max())) + 1, len(limits)
-    uniform = torch.rand(wanted, longest if temperature else 0, generator=generator, device=limits.device)
+    uniform = torch.rand(wanted, longest if temperature else 0, device=limits.device)
     more = cache.rows - wanted  # rows that fill up the cache end at once
     limits = F.pad(limits, (0, more))
     going = Sampler(model, cache, limits, longest, temperature, scored)
