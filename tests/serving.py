@@ -81,7 +81,7 @@ def client_of(
 def direct(model: Model, sentences: list[str], selector: str = "probability-first") -> Translated:
     """What the library says without any service."""
     (document,), (choices,) = translate_and_explain(
-        model, [Document("x", tuple(sentences))], selector=model.choose(selector)
+        model, [Document("x", tuple(sentences))], selector=model.choose(selector), for_people=True
     )
     return list(zip(document.sentences, choices))
 

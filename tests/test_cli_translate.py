@@ -114,7 +114,9 @@ def test_translate_refuses_what_it_cannot_read(run: Run, trained: Path, text: Pa
     [
         (["--beam", "0"], "beam must be at least 1, not 0"),
         (["--batch", "-1"], "batch_sentences must be at least 1, not -1"),
-        (["--sample", "--temperature", "0"], "temperature must be above 0, not 0"),
+        (["--sample", "--temperature", "0"], "temperature must be at least 0.001, not 0"),
+        (["--sample", "--temperature", "nan"], "temperature must be at least 0.001, not nan"),
+        (["--sample", "--seed", str(2**64)], f"the seed must lie in 0 to {2**63 - 1}, not {2**64}"),
         (["--device", "tpu"], "device 'tpu': expected auto, cpu or cuda"),
     ],
 )

@@ -106,6 +106,9 @@ def test_contrast_refuses(model: Path, items: Path, run: Run, tmp_path: Path) ->
     given.write_text('{"selected": [1]}\n')
     assert "goes by the lines of a text" in refused(run("contrast", model, items, "--selector", f"fixed {given}"))
     assert "no such file" in refused(run("contrast", model, tmp_path / "none.jsonl"))
+    before = items.read_text()
+    said = refused(run("contrast", model, items, "--items", items))
+    assert said == f"{items}: would be overwritten; write to another place" and items.read_text() == before
 
 
 def test_contrast_build(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ def test_every_number_has_a_range() -> None:
     ranged = [key for keys in lists for key in keys]
     values = {key: config_rules.value_of(Config(), key) for key in keys(Config)}
     numbers = {key for key, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)}
-    assert sorted(ranged) == sorted(numbers - {"seed"})
+    assert sorted(ranged) == sorted(numbers)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,15 @@ def test_every_number_has_a_range() -> None:
         ({"training": {"schedule": {"peak": 0}}}, "training.schedule.peak (0) must be above 0"),
         ({"training": {"beta2": 1}}, "training.beta2 (1) must lie in [0, 1)"),
         ({"data": {"max_ratio": -8}}, "data.max_ratio (-8) must be above 0"),
-        ({"data": {"character_coverage": 2}}, "data.character_coverage (2) must lie in [0, 1]"),
+        ({"data": {"character_coverage": 2}}, "data.character_coverage (2) must be at most 1"),
+        ({"data": {"character_coverage": 0.5}}, "data.character_coverage (0.5) must be at least 0.98"),
+        ({"data": {"vocabulary": 10**12}}, "data.vocabulary (1000000000000) must be at most 10000000"),
+        ({"data": {"source_language": "../x"}}, "data.source_language: '../x' is no language code"),
+        ({"data": {"target_language": "中文"}}, "data.target_language: '中文' is no language code"),
+        ({"seed": -1}, "seed (-1) must not be negative"),
+        ({"seed": 2**63}, "seed (9223372036854775808) must be at most 9223372036854775807"),
+        ({"runtime": {"threads": 9999}}, "runtime.threads (9999) must be at most 1024"),
+        ({"training": {"batch_tokens": 10**11}}, "training.batch_tokens (100000000000) must be at most 1000000000"),
         ({"runtime": {"threads": -1}}, "runtime.threads (-1) must not be negative"),
     ],
 )
@@ -109,7 +117,10 @@ def test_rules(content: dict[str, Any], problem: str) -> None:
         ({"training": {"reserve": 1}}, "training.reserve (1) must lie in [0, 1)"),
         ({"training": {"reserve": -0.1}}, "training.reserve (-0.1) must lie in [0, 1)"),
         ({"decoding": {"max_extra": -1}}, "decoding.max_extra (-1) must not be negative"),
-        ({"training": {"validation": {"temperature": 0}}}, "training.validation.temperature (0) must be above 0"),
+        (
+            {"training": {"validation": {"temperature": 0}}},
+            "training.validation.temperature (0) must be at least 0.001",
+        ),
         (
             {"training": {"validation": {"batch_sentences": 0}}},
             "training.validation.batch_sentences (0) must be at least 1",

@@ -12,7 +12,7 @@ from scripted import play, script
 from tiny_runs import last_checkpoint
 
 from dynctx.training import checkpoints
-from dynctx.training.loop import Training
+from dynctx.training.loop import Training, better
 
 
 def test_patience_ends_a_run_and_the_best_model_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,3 +211,10 @@ def test_checkpoints_from_before_a_damage_give_way(tmp_path: Path) -> None:
         assert (tmp_path / "update-00000009").exists() == (update == 3)
         state.save(update, {"a": torch.ones(3)}, {}, 0)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["update-00000003", "update-00000004"]
+
+
+def test_of_models_with_the_same_score_the_one_with_the_lower_loss_is_kept() -> None:
+    best = {"score": 0.0, "loss": 3.0}
+    assert better(best, {}) and better({"score": 0.1, "loss": 9.0}, best) and better({"score": 0.0, "loss": 2.9}, best)
+    assert not better(best, best) and not better({"score": -0.1, "loss": 1.0}, best)
+    assert not better({"score": 1.0}, {"score": 1.0})  # where no loss is told

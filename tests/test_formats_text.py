@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dynctx.documents import Document, read_documents
 from dynctx.errors import DynctxError
-from dynctx.formats import FORMATS, plain
+from dynctx.formats import FORMATS, placeholders, plain
 
 pytest_plugins = ("format_fixtures",)
 quick = settings(max_examples=150, deadline=None)
@@ -254,6 +254,8 @@ def test_another_encoding(files: Files) -> None:
     assert files.refused("a.txt", b"\xff\xff\n", encoding="gb18030") == (
         "a.txt:1: not gb18030, as it was said: illegal multibyte sequence"
     )
+    said = "a.txt:1: unknown encoding 'undefined'; save the file as UTF-8"
+    assert files.refused("a.txt", "x\n", encoding="undefined") == said
     assert files.refused("a.txt", "x\n", encoding="nope") == "a.txt:1: unknown encoding 'nope'; save the file as UTF-8"
     assert files.refused("a.jsonl", '{"id": "a", "sentences": ["x"]}\n', encoding="big5") == (
         "a.jsonl: jsonl is read as UTF-8 alone; convert it and leave out --encoding"
@@ -304,3 +306,23 @@ def test_running_text_that_is_not_split_is_told(files: Files) -> None:
     assert [said.replace(f"{files.folder}/", "") for said in files.warnings] == [
         "a.txt: 1 line has several sentences, of which some may be lost; --split translates one by one"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "several"),
+    [
+        ("他病了。睡着了。你好吗？", True),  # a Chinese letter counts two
+        ("不！不！不！", False),
+        ("No! No! No!", False),
+        ("He came. She did not. Did you?", True),
+        ("!" * 300_000 + "他", False),  # and that at once: each mark is looked at once
+    ],
+)
+def test_what_is_a_paragraph(line: str, several: bool) -> None:
+    assert plain.is_paragraph(line) == several
+
+
+def test_a_number_without_end_is_no_placeholder() -> None:
+    """And that is seen at once."""
+    assert placeholders.PLACEHOLDER.search("%" + "0" * 300_000) is None
+    assert [match[0] for match in placeholders.PLACEHOLDER.finditer("%05d %-+5.2f %0s")] == ["%05d", "%-+5.2f", "%0s"]

@@ -74,9 +74,9 @@ def test_lines_of_another_script_are_kept(chinese: Model) -> None:
     assert [choice.kept for choice in choices] == list(KEPT)
     assert [text == line for text, line in zip(texts, LINES)] == [False, True, True, False, True, False]
     assert choices[1] == choices[2] == Choice((), {}, None, kept=True)
-    # of those before line 4 two are not for the model; the empty line before line 6 is a line like any other
-    assert choices[3].candidates == (3,) and choices[5].candidates == (1, 2, 5)
-    assert choices[3].selected == (3,) and choices[5].selected == (1, 2, 5)
+    # of those before line 4 two are not for the model, nor are the empty line before line 6 and one more
+    assert choices[3].candidates == (3,) and choices[5].candidates == (2, 5)
+    assert choices[3].selected == (3,) and choices[5].selected == (2, 5)
 
 
 def test_what_is_kept_is_nobodys_context(chinese: Model) -> None:
@@ -111,7 +111,18 @@ def test_first_candidates() -> None:
     assert first_candidates(BELOW[:9], 3, "zh") == [0, 0, 0, 0, 0, 0, 0, 2, 2]
     assert first_candidates(BELOW[:3], 3, "en") == [0, 0, 0]
     assert first_candidates(OWN[:3], 0, "zh") == [0, 1, 2]
-    assert first_candidates(["one", "狗", "", "猫"], 1, "zh") == [0, 1, 1, 2]  # an empty line is a line
+    assert first_candidates(["one", "狗", "", " ", "猫", "狗"], 1, "zh") == [0, 1, 1, 1, 1, 4]
+
+
+def test_empty_lines_take_no_place_among_the_candidates(chinese: Model) -> None:
+    """All others are translated as if they were not there, and they come back empty; in a corpus they have a place."""
+    spaced = tuple(line for own in OWN for line in (own, "", "\u3000"))
+    texts, choices = translated(chinese, OWN, for_people=True)
+    found, told = translated(chinese, spaced, for_people=True)
+    assert found == tuple(line for text in texts for line in (text, "", ""))
+    assert [c.selected for c in told[::3]] == [tuple(3 * d for d in c.selected) for c in choices]
+    assert told[1::3] == told[2::3] == [Choice((), {}, None)] * len(OWN)
+    assert translated(chinese, spaced)[1][3].candidates == (1, 2, 3)
 
 
 def test_a_long_line_is_kept_without_a_word(chinese: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from preparing import message, prepare
 from dynctx import prepare as preparing
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.documents import TextFile
-from dynctx.prepare import load_subwords
+from dynctx.errors import DynctxError
+from dynctx.prepare import load_subwords, prepared_otherwise
 
 
 def blank_pair(folder: Path, source: str, target: str) -> ParallelFiles:
@@ -66,3 +68,62 @@ def test_what_is_probably_not_meant(tmp_path: Path) -> None:
     assert "most lines of dev are in train as well: its scores will mean little" in found
     assert "most sources of dev have no letter of Chinese" in found
     assert not any("targets of dev" in text for text in found)
+
+
+def test_what_is_read_is_not_written_over(prepared: DataConfig, tmp_path: Path) -> None:
+    """A corpus in data.folder that has the name of what is written there."""
+    for name in ("dev.jsonl", "spm.model"):
+        corpus = tmp_path / "corpus"
+        corpus.mkdir(exist_ok=True)
+        own = corpus / name
+        own.write_text('{"doc": 1, "a": "x", "b": "y"}\n')
+        files = ParallelFiles(TextFile(str(own), column="a"), TextFile(str(own), column="b"))
+        said = message(dataclasses.replace(prepared, folder=str(corpus), test={"news": files}))
+        assert said == f"data.folder: {own} is read, and would be written over; choose another folder"
+        assert own.read_text() == '{"doc": 1, "a": "x", "b": "y"}\n'
+
+
+@pytest.mark.parametrize("name", ["card.json", "dev.jsonl", "spm.model", "train/notes.txt"])
+def test_what_somebody_else_put_there_is_refused(name: str, prepared: DataConfig, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs" / name
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("{}")
+    said = message(dataclasses.replace(prepared, folder=str(tmp_path / "theirs")))
+    place = theirs.parent if "/" in name else theirs
+    assert said == f"data.folder: {place} is there and was not made by 'prepare'; choose another folder"
+    assert theirs.read_text() == "{}"
+
+
+def test_a_folder_in_the_way_of_a_new_split_leaves_what_was_prepared(prepared: DataConfig) -> None:
+    folder = Path(prepared.folder)
+    (folder / "raw").mkdir()
+    (folder / "raw" / "notes").write_text("x")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert prepared.dev is not None
+    assert "raw is there and was not made" in message(dataclasses.replace(prepared, test={"raw": prepared.dev}))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_killed_call_left_is_no_obstacle(prepared: DataConfig) -> None:
+    """Killed while putting things in place: no card, and a part of the rest."""
+    folder = Path(prepared.folder)
+    (folder / "card.json").rename(folder / ".unfinished")
+    (folder / ".unfinished").unlink()
+    (folder / ".unfinished").mkdir()
+    shutil.rmtree(folder / "dev")
+    shutil.rmtree(folder / "news")
+    (folder / "dev.jsonl").unlink()
+    (folder / "news.jsonl").unlink()
+    assert list(prepare(prepared)["splits"]) == ["train", "dev", "news"]
+
+
+def test_settings_that_have_changed_since_are_told(prepared: DataConfig) -> None:
+    assert prepared_otherwise(prepared) == []
+    now = dataclasses.replace(prepared, max_length=5, dev=None)
+    assert prepared_otherwise(now) == [
+        "data.dev has changed",
+        f"data.max_length has changed ({prepared.max_length}, now 5)",
+    ]
+    (Path(prepared.folder) / "card.json").write_text("[")
+    with pytest.raises(DynctxError, match=r"card\.json: damaged; run 'dynctx prepare' again"):
+        prepared_otherwise(prepared)

@@ -118,8 +118,17 @@ def test_forms(client: TestClient, model: Model) -> None:
         (b'{"q": ["a", 3], "target": "de"}', "application/json", "q"),
         (b'{"q": "a", "target": "de", "format": "pdf"}', "application/json", "format"),
         (b'{"q": "a", "target": "de", "source": null}', "application/json", "source"),
-        (b'{"q": "\\ud800", "target": "de"}', "application/json", "sentence 1 is not valid Unicode"),
-        (b'{"q": "a", "target": "\\ud800"}', "application/json", "\\ud800 is not supported as target"),
+        (
+            b'{"q": "\\ud800", "target": "de"}',
+            "application/json",
+            "the body is not valid Unicode (half of a surrogate pair)",
+        ),
+        (
+            b'{"format": "html", "q": "<p>\\udfff</p>", "target": "de"}',
+            "application/json",
+            "the body is not valid Unicode",
+        ),
+        (b'{"q": "a", "target": "\\ud800"}', "application/json", "the body is not valid Unicode"),
     ],
 )
 def test_broken_bodies(client: TestClient, body: bytes, kind: str, reason: str) -> None:

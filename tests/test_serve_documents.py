@@ -121,7 +121,7 @@ def test_an_empty_stream(client: TestClient) -> None:
         ({"sentences": ["a"] * 9, "selection": {"3": [3]}}, "sentence 3: distance 3; it can have 1 to 2"),
         ({"sentences": ["a"] * 9, "selection": {"9": [0]}}, "sentence 9: distance 0"),
         ({"sentences": ["a"], "selection": {"x": [1]}}, "selection.x"),
-        ({"sentences": ["a", "\ud800"]}, "sentence 2 is not valid Unicode"),
+        ({"sentences": ["a", "\ud800"]}, "the body is not valid Unicode"),
     ],
 )
 def test_wrong_documents(client: TestClient, fields: dict[str, Any], reason: str) -> None:

@@ -186,3 +186,10 @@ def test_addresses_that_cannot_be(host: str, port: int) -> None:
 def test_addresses() -> None:
     assert is_loopback("127.0.0.1") and is_loopback("::1") and is_loopback("::1%lo")
     assert not is_loopback("0.0.0.0") and not is_loopback("::")
+
+
+@pytest.mark.parametrize("origin", ["example.org", "foo", "https://", "https://example.org/page"])
+def test_origins_that_no_page_has(origin: str, folder: Path, warm: Warm) -> None:
+    ended = warm.run("serve", "-m", folder, "--port", "0", "--allow-origin", origin)
+    said = f"dynctx: --allow-origin {origin}: no origin of pages; name it as https://example.org\n"
+    assert (ended.code, ended.err) == (2, said)

@@ -51,7 +51,7 @@ def test_special_symbols_have_fixed_ids(kind: str, byte_fallback: bool) -> None:
     text = [*TEXT, *("</s> the<SEP>cat <pad>" for _ in range(30))]  # these are text in training, too
     trained = train_subwords(text, 320, kind=kind, byte_fallback=byte_fallback, threads=1)
     expected = ["<pad>", "<unk>", "<s>", "</s>", "<DCS>", "<SEP>", "<NON>"]
-    assert trained.pieces(range(7)) == expected == list(SPECIAL)
+    assert trained.processor.IdToPiece(list(range(7))) == expected == list(SPECIAL)
 
 
 def test_kinds() -> None:
@@ -74,7 +74,7 @@ def test_text_that_looks_like_a_symbol_is_text(model: Subwords, exact: Subwords,
 
 def test_pieces_add_up_to_the_sentence(model: Subwords) -> None:
     (ids,) = model.encode(["the garden"])
-    assert "".join(model.pieces(ids)) == "▁the▁garden"
+    assert "".join(model.processor.IdToPiece(ids)) == "▁the▁garden"
 
 
 @settings(max_examples=100, deadline=None)
@@ -137,6 +137,9 @@ def test_a_damaged_model_is_named(model: Subwords, tmp_path: Path, keep: int) ->
     with pytest.raises(DynctxError) as caught:
         Subwords.load(path)
     assert str(caught.value) == f"{path}: not a SentencePiece model, or a damaged one"
+    path.write_bytes(model.model[:4] + bytes([model.model[4] ^ 255]) + model.model[5:])  # in the first symbol's text
+    with pytest.raises(DynctxError, match="not a SentencePiece model, or a damaged one"):
+        Subwords.load(path)
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ def test_empty_and_very_long_sentences_are_no_hindrance() -> None:
     """SentencePiece alone drops lines over 4,192 bytes: z and 猫 occur in such lines only."""
     lines = ["", "the cat", "", "z" * 5000, "猫" * 5000, ""] * 10
     trained = train_subwords(lines, 330, character_coverage=1.0, threads=1)
-    known = {piece.replace("▁", "") for piece in trained.pieces(range(263, len(trained)))}
+    known = {piece.replace("▁", "") for piece in trained.processor.IdToPiece(list(range(263, len(trained))))}
     assert {"c", "z", "猫"} <= known
 
 

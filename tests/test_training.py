@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 
 from dynctx import pipeline
 from dynctx.batches import Batch
+from dynctx.commands_info import describe, for_users
 from dynctx.config import Config, ScheduleConfig, TrainingConfig, load_config
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.losses import token_losses
-from dynctx.model_folder import load_model, load_weights
+from dynctx.model_folder import load_model, load_weights, read_about, write_down
 from dynctx.pipeline import translate_documents
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
@@ -359,3 +361,16 @@ def test_words_are_dropped_in_training_and_nowhere_else(
     assert {0.5 < unknown < 0.9 for training, unknown, _ in read if training} == {True}
     assert {unknown for training, unknown, _ in read if not training} == {0.0}
     assert not any(context for *_, context in read)
+
+
+def test_the_licence_of_a_model_goes_with_what_comes_of_it(tiny_config: Path, trained: Path, tmp_path: Path) -> None:
+    first = Path(shutil.copytree(trained / "model", tmp_path / "first"))
+    write_down(first, licence="for research", trained_on="talks")
+    settings = ["training.freeze=nothing", "training.updates=0"]
+    for init, output in ((first, tmp_path / "second"), (tmp_path / "second", tmp_path / "third")):
+        train_here(tiny_config, output, *settings, f"training.init={init}")
+    model = tmp_path / "third" / "model"
+    assert read_about(model)["origin"] == {"licence": "for research", "trained_on": "talks"}
+    said = "a model trained on: talks, with the licence: for research"
+    assert f"Training began with {said}.\n" in (model / "README.md").read_text()
+    assert f"  begun from  {said}" in for_users(describe(model))

@@ -23,7 +23,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.files import check_place
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
-from dynctx.prepare import load_subwords
+from dynctx.prepare import load_subwords, prepared_otherwise
 from dynctx.processes import ALONE, Processes
 from dynctx.selection.strategies import Fixed, OneOrNone, Previous, Random, Selector
 
@@ -31,9 +31,9 @@ from dynctx.selection.strategies import Fixed, OneOrNone, Previous, Random, Sele
 def train_model(config: Config) -> None:
     from dynctx import training
 
-    if not (Path(config.data.folder) / "card.json").exists():  # the last thing that prepare writes
-        raise DynctxError(f"{config.data.folder}: no prepared data here (data.folder); run 'dynctx prepare' first")
     leader = int(os.environ.get("RANK", 0)) == 0  # of torchrun's processes
+    for difference in prepared_otherwise(config.data) if leader else ():
+        warn(f"{config.data.folder}: {difference} since this was prepared; 'dynctx prepare' makes it anew")
     with claimed(config.training.output) if leader else nullcontext():
         training.run(config)
 
@@ -207,7 +207,7 @@ def changed(decoding: DecodingConfig, **settings: Any) -> DecodingConfig:
     given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool):
-            raise DynctxError(f"{name} must be a whole number, not {value}")
+            raise TypeError(f"{name} must be a whole number, not {value!r}")
         if value < 1:
             raise DynctxError(f"{name} must be at least 1, not {value}")
     if given.get("beam", 1) > LARGEST_BEAM:

@@ -21,7 +21,7 @@ from dynctx.evaluation import context_use as using
 from dynctx.evaluation.contrastive_sets import as_record, read_sets
 from dynctx.evaluation.evaluate import read_aligned
 from dynctx.evaluation.split import Pairs, Split
-from dynctx.files import atomic_write, check_place
+from dynctx.files import atomic_write, check_place, check_spared
 from dynctx.labels.outside_values import read_values
 from dynctx.model_folder import Model, check_selector, find_model, load_model, read_config
 from dynctx.pipeline import translate_documents
@@ -48,6 +48,8 @@ def contrast(
     folder: Path, files: Sequence[Path], selector: str | None, items_to: Path | None, device: str
 ) -> tuple[dict[str, Any], str]:
     """Accuracies on contrastive sets: as plain data, and as text."""
+    check_place(items_to)
+    check_spared(items_to, *files)
     items = read_sets(list(files))
     model = load(folder, device)
     chosen = selector_of(model, selector)

@@ -12,7 +12,7 @@ import torch
 from dynctx.config import ModelConfig, load_config
 from dynctx.errors import DynctxError
 from dynctx.languages import name_of
-from dynctx.model_folder import build_scorer, default_model, find_model, join, load_model
+from dynctx.model_folder import begun_from, build_scorer, default_model, find_model, join, load_model
 from dynctx.plain_data import to_dict
 from dynctx.prepare import load_subwords
 from dynctx.training.reporting import count_parameters
@@ -65,6 +65,7 @@ def describe(place: Path) -> dict[str, Any]:
         "trained_on": about.get("trained_on"),
         "results": about.get("results", {}),
         "licence": about.get("licence"),
+        "origin": about.get("origin"),
     }
 
 
@@ -94,6 +95,7 @@ def for_users(info: dict[str, Any]) -> list[str]:
         "trained on": info["trained_on"] or ", ".join(files["source"] for files in info["data"]) or "not said",
         "scores": ", ".join(f"{name} {value}" for name, value in (info["results"] or info["scores"]).items()),
         "licence": info["licence"] or "not said",
+        "begun from": begun_from(info["origin"]) if info["origin"] else "",
         "size": f"{sum(info['parameters']['total'].values()) / 1e6:,.1f} million parameters",
         "folder": info["folder"],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ import torch
 
 from dynctx.commands import bar, changed, check_chooses, explained, precision, selector_of, warn
 from dynctx.config import Config, DecodingConfig
+from dynctx.config_rules import AT_MOST, COLDEST
 from dynctx.devices import pick_device
 from dynctx.documents import Document, write_jsonl
 from dynctx.errors import DynctxError, at
-from dynctx.files import atomic_write, check_place, split_suffixes, write_bytes
+from dynctx.files import atomic_write, check_place, check_spared, split_suffixes, write_bytes
 from dynctx.formats import SUFFIXES, Reading, open_file
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Template
@@ -77,8 +79,10 @@ def translate_files(
     for template in templates:
         check_script(template, config.data.source_language)
     decoding = changed(config.decoding, beam=beam, batch_sentences=batch)
-    if temperature <= 0:
-        raise DynctxError(f"temperature must be above 0, not {temperature:g}")
+    if not COLDEST <= temperature < math.inf:
+        raise DynctxError(f"temperature must be at least {COLDEST}, not {temperature:g}")
+    if not 0 <= seed <= AT_MOST["seed"]:
+        raise DynctxError(f"the seed must lie in 0 to {AT_MOST['seed']}, not {seed}")
     decoding = dataclasses.replace(decoding, sampling=sample, temperature=temperature)
     model = load_model(folder, pick_device(device))
     if int8:
@@ -226,8 +230,8 @@ def planned(files: Sequence[Path], output: Path | None, into_folder: bool = Fals
 
 def spared(job: Job) -> Job:
     """The same, unless it would write over what it reads."""
-    if job.output is not None and job.path != "-" and job.output.resolve() == Path(job.path).resolve():
-        raise DynctxError(f"{at(job.path)}: would be overwritten; write to another place")
+    if job.path != "-":
+        check_spared(job.output, job.path)
     return job
 
 
@@ -252,6 +256,8 @@ def folder_jobs(folder: Path, output: Path) -> list[Job]:
             found.append(Job(str(path), output / path.relative_to(folder)))
         else:
             left += 1
+    if folder.resolve().is_relative_to(output.resolve()):
+        raise DynctxError(f"{at(output)}: holds what is to be translated; write to another folder")
     if not found:
         raise DynctxError(f"{at(folder)}: holds no file to translate ({' '.join(SUFFIXES)})")
     if left:

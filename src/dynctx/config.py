@@ -25,6 +25,11 @@ class ParallelFiles:
     target: TextFile
     documents: int = 0
 
+    @property
+    def paths(self) -> list[str]:
+        """All that is read."""
+        return [path for side in (self.source, self.target) for path in (side.path, side.docids) if path is not None]
+
 
 @dataclass
 class DataConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,16 @@ if TYPE_CHECKING:
 LARGEST_SCOPES = {"self-critical": 40, "rloo": 40, "exact": 10}
 
 LARGEST_BEAM = 1000
+LANGUAGE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")  # zh, pt-BR, zh_Hans
 DECODING = ("decoding", "training.validation")
+
+COLDEST = 1e-3  # below, a temperature is that of the likeliest word, and numbers overflow
+MOST_TOKENS = 10**9  # of a batch
 
 AT_LEAST: dict[str, float] = {
     "data.vocabulary": 16,
+    "data.character_coverage": 0.98,  # as SentencePiece has it
+    **dict.fromkeys((f"{part}.temperature" for part in DECODING), COLDEST),
     "reinforce.samples": 2,  # each is judged by the others
     **dict.fromkeys(
         (
@@ -65,12 +72,18 @@ AT_LEAST: dict[str, float] = {
             "training.minutes",
             *(f"{part}.{key}" for part in DECODING for key in ("length_penalty", "max_extra")),
             "runtime.threads",
+            "seed",
         ),
         0,
     ),
 }
 # beyond all use: a config that was not written by a person, or a slip of the hand, would take all memory there is
-AT_MOST: dict[str, int] = {
+AT_MOST: dict[str, float] = {
+    "seed": 2**63 - 1,
+    "data.vocabulary": 10**7,
+    "data.character_coverage": 1,
+    "runtime.threads": 1024,
+    **dict.fromkeys(("training.batch_tokens", "labels.batch_tokens", "reinforce.reward_tokens"), MOST_TOKENS),
     "model.width": 2**16,
     "model.feed_forward": 2**18,
     "model.heads": 2**10,
@@ -93,10 +106,8 @@ ABOVE_ZERO = (
     "scorer.temperature",
     "reinforce.temperature",
     "training.schedule.peak",
-    *(f"{part}.temperature" for part in DECODING),
 )
 SHARES = (  # from 0 to 1
-    "data.character_coverage",
     "model.cadec.reference_drafts",
     "model.cadec.reference_noise",
     "model.cadec.sample_noise",
@@ -159,6 +170,13 @@ def rules(config: Config) -> list[tuple[bool, str]]:
             f"model.width ({model.width}) must be a multiple of model.heads ({model.heads})",
         ),
         (model.width % 2 == 0, f"model.width ({model.width}) must be even"),
+        *(
+            (not language or LANGUAGE.fullmatch(language) is not None, f"data.{side}: {language!r} is no language code")
+            for side, language in (
+                ("source_language", data.source_language),
+                ("target_language", data.target_language),
+            )
+        ),
         (all(files.documents >= 0 for files in corpora), "documents must not be negative (0: all of them)"),
         (
             data.joint or model.tie_embeddings != "all",

@@ -140,6 +140,13 @@ def check_place(path: StrPath | None) -> None:
         raise DynctxError(f"{at(place)}: cannot be written: {above} is no folder that you may write to")
 
 
+def check_spared(path: StrPath | None, *read: StrPath) -> None:
+    """Nothing is written over what it is made from."""
+    for source in read if path is not None else ():
+        if Path(path or "").resolve() == Path(source).resolve():
+            raise DynctxError(f"{at(source)}: would be overwritten; write to another place")
+
+
 @overload
 def atomic_write(path: StrPath, mode: Literal["w"] = "w") -> AbstractContextManager[TextIO]: ...
 @overload

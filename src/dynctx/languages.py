@@ -96,6 +96,11 @@ def is_kept(text: str, language: str) -> bool:
     return not text.isspace() and text != "" and is_foreign(text, language)
 
 
+def is_read(text: str, language: str) -> bool:
+    """Whether a line is for the model: any other is neither translated nor anybody's context."""
+    return text.strip() != "" and not is_foreign(text, language)
+
+
 def same_language(asked: str, code: str) -> bool:
     """zh-CN is zh; a model that does not say its languages takes any."""
     return code == "und" or primary(asked) == primary(code)

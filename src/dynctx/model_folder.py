@@ -328,4 +328,12 @@ def card(model: Model) -> str:
         "Scores:",
         *(f"- {name}: {value}" for name, value in about.get("scores", {}).items()),
     ]
+    if origin := about.get("origin"):
+        lines += ["", f"Training began with {begun_from(origin)}."]
     return "\n".join(lines) + "\n"
+
+
+def begun_from(origin: dict[str, Any]) -> str:
+    """What is known of the model that another's training began with: its licence goes with it."""
+    said = {"trained on": origin.get("trained_on"), "with the licence": origin.get("licence")}
+    return "a model " + ", ".join(f"{what}: {value}" for what, value in said.items() if value)

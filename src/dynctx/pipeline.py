@@ -16,7 +16,7 @@ from dynctx.config import DecodingConfig
 from dynctx.corpus import Ints, TokenStore
 from dynctx.decoding import translate
 from dynctx.documents import Document
-from dynctx.languages import is_kept
+from dynctx.languages import is_kept, is_read
 from dynctx.model_folder import Model
 from dynctx.processes import ALONE, Processes
 from dynctx.selection.strategies import Fixed, Judged, Selector
@@ -47,12 +47,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence of the input as the model gets it: one unit, or several where the line is too long."""
+    """A sentence of the input as the model gets it: one unit, several where it is too long, none if not for it."""
 
     document: int
     place: int  # in the document, from 0
     units: range
-    kept: bool = False  # not for the model, neither to translate nor as context: it has no units
+    kept: bool = False  # stays as it is
 
 
 class Units:
@@ -66,17 +66,18 @@ class Units:
         for_people: bool = False,
     ) -> None:
         self.documents = documents
-        language = model.config.data.source_language or "" if for_people else ""
+        language = model.config.data.source_language or ""
         self.lines: list[Line] = []
         units: list[list[list[int]]] = []  # ids of the units of each document
         count = 0
         for number, document in enumerate(documents):
             units.append([])
             for place, ids in enumerate(model.source.encode(document.sentences)):
-                # an empty line is one unit too: it is not translated, but keeps its place among the candidates
+                # in a corpus an empty line is one unit too: not translated, but with its place among the candidates
                 parts = [ids[i : i + LONGEST] for i in range(0, len(ids), LONGEST)] or [[]]
-                kept = is_kept(document.sentences[place], language)
-                if kept:
+                text = document.sentences[place]
+                kept = for_people and is_kept(text, language)
+                if for_people and not is_read(text, language):
                     parts = []
                 if len(parts) > 1 and warn is not None:
                     warn(
@@ -161,7 +162,7 @@ class Recorder:
 
     def _choice(self, number: int, line: Line, units: Units) -> Choice:
         unit = line.units.start
-        if line.kept or unit not in self.found:  # not for the model, or empty, or a translator that reads no context
+        if not line.units or unit not in self.found:  # not for the model, or empty, or a translator without context
             return Choice((), {}, None, line.kept)
         selection, probabilities = self.found[unit]
         first = units.gatherer.firsts[unit]
@@ -205,9 +206,9 @@ def translate_and_explain(
     """The translations, and what context each sentence was given.
 
     wishes: one a document; default: all of each. for_people: a sentence without a letter of the source language's
-    script stays as it is and is nobody's context, and a space that the model forgot after a comma is put there. Where
-    models are scored, all is translated, and every translation is taken as it is. processes: they share the work, and
-    each has all of it in the end.
+    script stays as it is, and neither it nor an empty one is anybody's context; and a space that the model forgot after
+    a comma is put there. Where models are scored, all is translated, and every translation is taken as it is.
+    processes: they share the work, and each has all of it in the end.
     """
     decoding, selector = decoding or model.config.decoding, selector or model.selector
     units = Units(model, documents, warn, for_people)
@@ -251,12 +252,12 @@ def select_documents(
 
 
 def first_candidates(sentences: Sequence[str], scope: int, language: str) -> list[int]:
-    """For each sentence the place of the first that can be its context: `scope` back, those that are kept as they are
+    """For each sentence the place of the first that can be its context: `scope` back, those that are not for the model
     not counted; its own place where there is none."""
     found, read = list[int](), deque[int](maxlen=scope)
     for place, sentence in enumerate(sentences):
         found.append(read[0] if read else place)
-        if not is_kept(sentence, language):
+        if is_read(sentence, language):
             read.append(place)
     return found
 

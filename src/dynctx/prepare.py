@@ -26,7 +26,7 @@ from dynctx.claims import claimed
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.corpus import StoreWriter
 from dynctx.documents import Document, read_parallel
-from dynctx.errors import DynctxError
+from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write
 from dynctx.languages import is_foreign, name_of
 from dynctx.plain_data import to_dict
@@ -43,6 +43,7 @@ def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str,
     """Do all of it; returns the data card."""
     splits = check_splits(config)
     with claimed(config.folder):
+        check_folder(config, splits)
         made = Path(config.folder) / MADE
         shutil.rmtree(made, ignore_errors=True)  # of a call that was killed
         try:
@@ -52,6 +53,33 @@ def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str,
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return card
+
+
+def check_folder(config: DataConfig, splits: dict[str, list[ParallelFiles]]) -> None:
+    """Nothing is written over that an earlier call has not made, least of all what is to be read."""
+    folder = Path(config.folder)
+    files = [*SUBWORDS, "card.json", *(f"{name}.jsonl" for name in splits if name != "train")]
+    for path in [path for corpora in splits.values() for corpus in corpora for path in corpus.paths]:
+        if Path(path).resolve() in {(folder / name).resolve() for name in files}:
+            raise DynctxError(f"data.folder: {at(path)} is read, and would be written over; choose another folder")
+    ours = made_here(folder)
+    for place in [*(folder / name for name in splits), *(folder / name for name in files)]:
+        foreign = not (place / "store.json").exists() if place.is_dir() else place.name not in ours
+        if place.exists() and foreign:
+            raise DynctxError(f"data.folder: {at(place)} is there and was not made by 'prepare'; choose another folder")
+
+
+def made_here(folder: Path) -> set[str]:
+    """Names of the files that an earlier call has made."""
+    names = {place.parent.name for place in folder.glob("*/store.json")}
+    try:
+        splits = json.loads((folder / "card.json").read_text(encoding="utf-8"))["splits"]
+        names |= set(splits)
+    except (OSError, ValueError, KeyError, TypeError):  # none, or not ours, or an earlier call was cut off
+        splits = None
+    if splits is None and not names and not (folder / MADE).exists():
+        return set()
+    return {*SUBWORDS, "card.json", *(f"{name}.jsonl" for name in names)}
 
 
 def make(
@@ -152,6 +180,21 @@ def check_splits(config: DataConfig) -> dict[str, list[ParallelFiles]]:
 def read_pairs(files: ParallelFiles) -> Iterator[tuple[Document, Document]]:
     pairs = read_parallel(files.source, files.target)
     return islice(pairs, files.documents) if files.documents else pairs
+
+
+def prepared_otherwise(config: DataConfig) -> list[str]:
+    """What has changed in the settings since the folder was prepared, in words; what counts is what was prepared."""
+    place = Path(config.folder) / "card.json"  # the last thing that is written
+    if not place.exists():
+        raise DynctxError(f"{config.folder}: no prepared data here (data.folder); run 'dynctx prepare' first")
+    try:
+        then = dict(json.loads(place.read_text(encoding="utf-8"))["config"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DynctxError(f"{at(place)}: damaged; run 'dynctx prepare' again") from None
+    now = to_dict(config)
+    names = [name for name in now if name != "folder" and name in then and then[name] != now[name]]
+    corpora = ("train", "dev", "test")  # too long to tell
+    return [f"data.{n} has changed" + ("" if n in corpora else f" ({then[n]!r}, now {now[n]!r})") for n in names]
 
 
 def make_subwords(config: DataConfig, threads: int) -> tuple[Subwords, Subwords]:

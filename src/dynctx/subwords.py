@@ -41,6 +41,8 @@ class Subwords:
     def load(cls, path: str | Path) -> Subwords:
         try:
             return cls(Path(path).read_bytes(), at(path))
+        except UnicodeDecodeError:
+            raise DynctxError(f"{at(path)}: not a SentencePiece model, or a damaged one") from None
         except OSError as error:
             raise DynctxError(f"{at(path)}: cannot read the subword model: {error.strerror}") from None
 

@@ -188,7 +188,7 @@ def decoded(data: bytes, name: str, given: str = "utf-8") -> tuple[str, str]:
             start = data.rfind(b"\n", 0, error.start) + 1
             raise not_utf8(name, line, data[error.start], error.start - start, REMEDY) from None
         raise DynctxError(f"{at(name, line)}: not {encoding}, as it was said: {error.reason}") from None
-    except LookupError:
+    except (LookupError, UnicodeError):  # there is one that is called "undefined"
         raise DynctxError(f"{at(name, 1)}: unknown encoding {encoding!r}; save the file as UTF-8") from None
 
 

@@ -14,7 +14,7 @@ BRACKETS = rf"\([^{NOT_IN_ADDRESS}]*\)"  # as in .../Rust_(programming_language)
 ADDRESS = rf"(?:(?:https?://|www\.)(?:[^{NOT_IN_ADDRESS}]|{BRACKETS})*(?:[^{NOT_IN_ADDRESS}.,;:!?]|{BRACKETS})|{MAIL})"
 PLACEHOLDER = re.compile(
     r"""
-      %(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d*|\*)(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|z|j|t)?  # %s %(name)s %-5.2f
+      %(?:\(\w+\)|\d+\$)?[-+\#0']*+(?:\d*|\*)(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|z|j|t)?  # %s %(name)s %-5.2f
           [diouxXeEfFgGaAcCsSpr@](?![a-zA-Z0-9_])
     | %\{[\w.]+\} | \$\{[\w.]+\} | \{\{\s*[\w.]+\s*\}\} | \{[\w.]*(?:![rsa])?(?::[^{}\s]*)?\}  # ${name} {name}
     |"""

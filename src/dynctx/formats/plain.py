@@ -8,12 +8,13 @@ from itertools import groupby
 from dynctx.errors import DynctxError, at
 from dynctx.formats.inline import Warn
 from dynctx.formats.lines import is_blank, joined, lines_of
+from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import is_chinese
 from dynctx.formats.template import Builder, Template
 
-SENTENCE_END = re.compile(r"[。！？]+|[.!?]+(?=\s)")
+SENTENCE_END = re.compile(r"[。！？]+|(?<![.!?])[.!?]+(?=\s)")  # each mark is looked at once, however many there are
 SEVERAL = 3  # sentences in a line, of which a model that has learned from single ones leaves some out
-SHORTEST = 4  # characters; "No! No! No!" may stay together
+SHORTEST = 4  # letters, a Chinese one counting two; "No! No! No!" may stay together
 
 
 def read(text: str, name: str, language: str = "", split: bool = False) -> Template:
@@ -40,7 +41,8 @@ def read(text: str, name: str, language: str = "", split: bool = False) -> Templ
 
 
 def is_paragraph(line: str) -> bool:
-    return sum(len(part.strip()) >= SHORTEST for part in SENTENCE_END.split(line)) >= SEVERAL
+    parts = map(str.strip, SENTENCE_END.split(line))
+    return sum(len(part) >= SHORTEST or len(part) + len(CJK.findall(part)) >= SHORTEST for part in parts) >= SEVERAL
 
 
 def check_lines(text: str, name: str, warn: Warn) -> None:

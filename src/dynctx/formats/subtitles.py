@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from dynctx.document_formats import SPACES
 from dynctx.formats.inline import PARTS, Kind, Piece, single, text_piece
@@ -71,11 +71,11 @@ class Cues:
     def text(self, lines: list[str], number: int) -> None:
         """The lines of a cue, with their ends, of which the first is in line `number` of the file."""
         apart = [self._stands_apart(line) for line in lines]
+        above = list(accumulate((line.count("\n") for line in lines), initial=number))  # the number of each line
         starts = [n for n, line in enumerate(lines) if not n or begins_speech(line) or apart[n] or apart[n - 1]]
         for start, end in pairwise([*starts, len(lines)]):
             pieces = with_notes(joined(lines[start:end], self._pieces, content_of=self.content_of))
-            line = number + "".join(lines[:start]).count("\n")
-            passage = self.builder.passage(pieces, line, escape=self.escape, whole=True)
+            passage = self.builder.passage(pieces, above[start], escape=self.escape, whole=True)
             passage.finish = narrowed("".join(lines[start:end]))
             self.builder.write(passage)
 

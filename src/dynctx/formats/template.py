@@ -21,7 +21,7 @@ from dynctx.formats.inline import PARTS, Kind, Piece, Sentence, Warn, partners
 from dynctx.formats.placeholders import IS_ADDRESS
 from dynctx.formats.placing import CJK
 from dynctx.formats.sentences import spans_between, split
-from dynctx.languages import is_kept
+from dynctx.languages import is_read
 
 ENDED = re.compile(r"""[.。!！?？…:：;；]["'”’」』)）\]】]*$""")
 FULL_STOP = re.compile(r"(?<!\S)([^\s.。]+)[.。]$")  # not that of "U.S." or "..."
@@ -112,8 +112,8 @@ class Template:
     errors: str = "strict"  # what becomes of a character that the encoding lacks
 
     def needed(self, scope: int, language: str = "") -> Template:
-        """Without sentences that have a translation and are no candidate of one that needs it; lines in another script
-        than the language's are nobody's, and not counted."""
+        """Without sentences that have a translation and are no candidate of one that needs it; empty lines and those in
+        another script than the language's are nobody's, and not counted."""
         groups = []
         for group in self.groups:
             left = 0  # candidates that the last sentence which needs a translation, seen from the end, may still have
@@ -124,7 +124,7 @@ class Template:
                     left = scope
                 elif left:
                     kept.append(sentence)
-                    left -= not is_kept(sentence.text, language)
+                    left -= is_read(sentence.text, language)
             if kept:
                 groups.append(Group(group.id, kept[::-1]))
         return replace(self, groups=groups)

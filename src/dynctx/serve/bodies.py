@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any, TypeVar
@@ -12,8 +13,10 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from dynctx.documents import is_text
 from dynctx.serve.limits import Limits, Refused
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one half of a pair, alone or not
 MOST_FIELDS = 10_000  # of a form
 DRAIN_BYTES, DRAIN_SECONDS = 2**26, 5.0  # how much of a body that is too large is still taken in
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -81,6 +84,8 @@ def fields_of(body: bytes, content_type: str) -> dict[str, Any]:
     except ValueError as error:
         what = "JSON" if kind not in ("application/x-www-form-urlencoded", "multipart/form-data") else "a form"
         raise Refused(400, f"the body is not {what}: {error}") from None
+    if SURROGATE.search(body) and not is_text(json.dumps(content, ensure_ascii=False)):
+        raise Refused(400, "the body is not valid Unicode (half of a surrogate pair)")
     if not isinstance(content, dict):
         raise Refused(400, "the body is not a JSON object")
     return content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import signal
 import socket
 import sys
@@ -38,6 +39,9 @@ def serve(
     origins: Sequence[str] = (),
 ) -> None:
     """Until SIGTERM or SIGINT. Then no request is taken any more, and those that were taken are finished."""
+    for origin in origins:
+        if not re.fullmatch(r"\*|https?://[^/\s]+", origin):
+            raise DynctxError(f"--allow-origin {origin}: no origin of pages; name it as https://example.org")
     with bind(host, port) as listener:  # first: loading takes seconds, and a port in use should show at once
         model = load_model(folder, pick_device(device))
         model.config.decoding = changed(model.config.decoding, beam=beam, batch_sentences=batch)

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
-from dynctx.documents import is_text
 from dynctx.errors import DynctxError
 from dynctx.model_folder import Model
 from dynctx.pipeline import first_candidates
@@ -76,8 +75,6 @@ class Service:
         for number, sentence in enumerate(sentences, 1):
             if len(sentence) > most.characters:
                 raise Refused(413, f"sentence {number} has {len(sentence)} characters; it may have {most.characters}")
-            if not is_text(sentence):
-                raise Refused(400, f"sentence {number} is not valid Unicode (half of a surrogate pair)")
 
     def check_distances(self, sentences: Sequence[str], selected: Mapping[int, Collection[int]]) -> None:
         """Whether what is selected by hand, by place, are candidates; those of lines that are kept as they are say

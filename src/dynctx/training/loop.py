@@ -30,6 +30,7 @@ from dynctx.training.reporting import Reporter, check_finite, in_words
 from dynctx.training.same_run import FREE, differences
 from dynctx.training.stopping import stopping
 
+ORIGIN = ("licence", "trained_on")  # what is known of a model, by hand, and holds for what comes of it
 LONGEST_UNSAVED = 600.0  # seconds of work that a crash may cost, whatever the config says
 
 
@@ -124,7 +125,9 @@ class Training:
             fused=True,
         )
         self.text = text or {}
-        self.init = read_about(find_model(self.training.init)).get("weights") if self.training.init else None
+        parent = read_about(find_model(self.training.init)) if self.training.init else {}
+        self.init: str | None = parent.get("weights")
+        self.origin = {key: parent[key] for key in ORIGIN if key in parent} or parent.get("origin", {})
         self.update = self.epoch = self.index = 0
         self.best: dict[str, float] = {}  # update and scores of the model that is kept
         self.waited = 0  # validations since then
@@ -250,7 +253,7 @@ class Training:
                 check_finite(self.update, scores.get(name, 0.0))
             self.history.append({"update": self.update, **scores})
             self.unsaved = True
-            if not self.best or scores["score"] > self.best["score"]:
+            if better(scores, self.best):
                 self.best, self.waited = self.history[-1], 0
                 if self.leader:
                     self.recipe.save(self.output / "model", self.about())
@@ -275,6 +278,7 @@ class Training:
             "minutes": round(self.elapsed() / 60, 2),
             "versions": {"torch": torch.__version__, "dynctx": __version__},
             **({"init": self.init} if self.init else {}),  # the weights that it began with
+            **({"origin": self.origin} if self.origin else {}),
         }
 
     def checkpoint(self) -> None:
@@ -291,6 +295,7 @@ class Training:
                 "config": to_dict(self.config),
                 "text": self.text,
                 "init": self.init,
+                "origin": self.origin,
             }
             with self.report.pause():
                 tensors = pack_state(self.recipe.module, self.optimizer)
@@ -308,13 +313,14 @@ class Training:
             self.check_same(progress["config"])
             self.check_text(progress.get("text", {}))
             self.init = progress.get("init", self.init)  # which may be another model by now
+            self.origin = progress.get("origin", self.origin)
             self.update, self.epoch, self.index = progress["update"], progress["epoch"], progress["index"]
             self.best, self.waited, self.history = progress["best"], progress["waited"], progress["history"]
             self.seconds, self.unsaved, self.report.earlier = progress["seconds"], False, progress.get("sums", {})
             unpack_state(self.recipe.module, self.optimizer, tensors, self.update)
             self.report.say(f"going on from update {self.update}")
             ended = self.checkpoints.finished()
-            if ended and ended["updates"] <= self.update and ended["scores"]["score"] > self.best["score"]:
+            if ended and ended["updates"] <= self.update and better(ended["scores"], self.best):
                 self.best = ended["scores"]  # of the average, which is the model by now
             self.check_validation(progress["config"])
         if self.agree(self.update) != self.update:
@@ -370,15 +376,15 @@ class Training:
         own = {name: weight.clone() for name, weight in weights_of(self.recipe.module).items()}
         self._put(average(files))
         scores = self.evaluate()
-        better = scores["score"] > self.best["score"]
+        used = better(scores, self.best)
         self.report.say(
             f"average of {len(files)} snapshots: {self.report.scores(scores)} (best single {self.best['score']:.4f}): "
-            + ("now the model" if better else "not better, not used")
+            + ("now the model" if used else "not better, not used")
         )
-        if better:
+        if used:
             self.best = {"update": self.update, **scores}
-        record = {**self.about(), "average": {"snapshots": len(files), "used": better, **scores}}
-        if better:
+        record = {**self.about(), "average": {"snapshots": len(files), "used": used, **scores}}
+        if used:
             self.recipe.save(self.output / "model", record)
         self._put(own)
         return record
@@ -387,3 +393,10 @@ class Training:
         with torch.no_grad():
             for name, parameter in named(self.recipe.module).items():
                 parameter.copy_(weights[name])
+
+
+def better(scores: dict[str, float], best: dict[str, float]) -> bool:
+    """By the score; where that is the same, as a BLEU of 0 is in the beginning, by the loss."""
+    if not best or scores["score"] != best["score"]:
+        return not best or scores["score"] > best["score"]
+    return scores.get("loss", 0.0) < best.get("loss", 0.0)

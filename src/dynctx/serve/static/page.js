@@ -70,11 +70,12 @@ function pieces(parts) {
   });
 }
 
-// How far back the lines are that a line may use, nearest first; what is kept as it is is nobody's context.
+// How far back the lines are that a line may use, nearest first; what is kept as it is is nobody's context, nor is an
+// empty line.
 function candidates(place) {
   const found = [];
   for (let other = place - 1; other >= 0 && found.length < state.model.scope; other--)
-    if (!state.lines[other].answer?.kept) found.push(place - other);
+    if (state.lines[other].text.trim() && !state.lines[other].answer?.kept) found.push(place - other);
   return found;
 }
 
