@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from dynctx.batches import Batch, Gatherer
 from dynctx.beam_search import Hypothesis
 from dynctx.corpus import Ints
+from dynctx.decoding import translate
 from dynctx.documents import Document
 from dynctx.errors import DynctxError
 from dynctx.evaluation.context_use import (
@@ -26,6 +28,8 @@ from dynctx.evaluation.context_use import (
 from dynctx.evaluation.split import Split
 from dynctx.scoring import Scores
 from dynctx.selection.strategies import parse_selector
+
+FULL = parse_selector("full", 1)
 
 
 def scores(*values: float) -> Scores:
@@ -87,6 +91,24 @@ def own(split: Split) -> list[list[list[int]]]:
 def test_true_context_is_the_documents_own() -> None:
     split = Split(tiny_model("concat"), NUMBERED)
     assert contexts(split, "true") == contexts(split, "none") == own(split)
+
+
+@pytest.mark.parametrize("kind", ["han", "cadec"])
+def test_translations_of_the_context_are_references(kind: str) -> None:
+    """Who reads them translates as if it had said them itself, under every condition."""
+    model = copy.deepcopy(tiny_model(kind))
+    model.config.decoding.beam = 1
+    split = Split(model, PAIRS)
+    (true, *_) = context_use(split, FULL)
+    gatherer = split.gatherer
+    for sentence in split.filled.tolist():
+        (found,) = translate(model.translator, gatherer, np.array([sentence]), model.config.decoding, FULL)
+        assert model.target.decode([found.ids]) == [true.texts[sentence]]
+    other = [(source, Document(target.id, tuple(["house"] * len(target.sentences)))) for source, target in PAIRS]
+    (changed, *_) = context_use(Split(model, other), FULL)
+    firsts = gatherer.firsts[split.filled] == split.filled
+    same = [changed.texts[sentence] == true.texts[sentence] for sentence in split.filled]
+    assert all(np.array(same)[firsts]) and not all(same)
 
 
 def test_shuffled_context_is_of_the_same_document_but_of_elsewhere() -> None:

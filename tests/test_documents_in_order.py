@@ -56,12 +56,13 @@ def bank_of(model: SentNmt, batch: Batch, limits: torch.Tensor) -> Bank | None:
 
 @torch.inference_mode()
 def one_by_one(model: SentNmt, sentences: list[int], selector: Selector) -> dict[int, list[int]]:
-    """What was said before stands in the store as if it were the reference; what was not translated is empty there."""
-    sources = [[source for source, _ in document] for document in documents()]
+    """What was said before stands in the store as if it were the reference; all else has its reference."""
     said: dict[int, list[int]] = {}
     for sentence in sorted(sentences):
         numbers = iter(range(100))
-        store = TokenStore.from_ids([[(ids, said.get(next(numbers), [])) for ids in document] for document in sources])
+        store = TokenStore.from_ids(
+            [[(source, said.get(next(numbers), target)) for source, target in document] for document in documents()]
+        )
         batch = Gatherer(store, SCOPE, lay_context=False).one_per_row(np.array([sentence]))
         limits = torch.from_numpy(batch.plan.lengths[0] - 1 + DECODING.max_extra)
         bank = bank_of(model, batch, limits)
@@ -81,7 +82,7 @@ def together(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("selector", ["full", "random subset"])
 def test_together_is_one_by_one(kind: str, selector: str) -> None:
-    """Every sentence in any order, and a part of them: the others count as translated to nothing."""
+    """Every sentence in any order, and a part of them: the others count as translated to their references."""
     model = model_of(kind)
     for sentences in (list(range(15, -1, -1)), [0, 2, 3, 5, 8, 9, 12, 15]):
         chosen = parse_selector(selector, 1)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from serving import SENTENCES, Held, client_of, direct, lines, post, refused, sentences_of, wait_until
+from tiny_models import PAIRS, tiny_model
 
 from dynctx.documents import Document
 from dynctx.model_folder import Model
+from dynctx.pipeline import translate_documents
 from dynctx.serve import batching
 from dynctx.serve.batching import Answer, Batcher, BatchSizes, Task, runs
 from dynctx.serve.limits import Refused
@@ -174,3 +177,24 @@ def test_an_answer_is_what_a_task_delivers(model: Model) -> None:
     assert found == [[Answer(1, *none[1]), Answer(6, *none[6])]]
     with pytest.raises(Refused, match="stopping"):
         batcher.submit(Task(SENTENCES, [1], "none", {}, deliver))
+
+
+@pytest.mark.parametrize("kind", ["tdnmt", "han", "cadec"])
+@pytest.mark.parametrize("users", [1, 12])
+def test_a_document_in_turns_is_the_document_at_once(kind: str, users: int) -> None:
+    """Also where what was said before is read: not in turns then; and a part of it, asked for by its places."""
+    made = tiny_model(kind)
+    document, places = PAIRS[1][0].sentences, [range(6), [2, 5]]
+    expected = translate_documents(made, [PAIRS[1][0]])[0].sentences
+    found: list[dict[int, str | None]] = [{} for _ in range(2 * users)]
+
+    def deliver(own: dict[int, str | None]) -> Callable[[list[Answer] | Refused], None]:
+        return lambda answers: own.update({a.place: a.translation for a in cast(list[Answer], answers)})
+
+    batcher = Batcher(made, made.config.decoding, BatchSizes(sentences=4), 1000, Metrics())
+    tasks = [Task(document, places[n % 2], "full", {}, deliver(own)) for n, own in enumerate(found)]
+    batcher.tasks.extend(tasks)
+    batcher.waiting = sum(len(task.left) for task in tasks)
+    batcher.start()
+    batcher.close()
+    assert found == [{place: expected[place] for place in places[number % 2]} for number in range(2 * users)]

@@ -239,7 +239,8 @@ class Translating:
         return turn, last_read
 
     def recall(self, model: BankedNmt, numbers: Ints) -> Bank:
-        """States of these sentences and of what they were translated to; what was not translated says nothing."""
+        """States of these sentences and of what they were translated to; of those that are not, of what the store has:
+        nothing in use, and references where these are known."""
         parts = []
         for chosen in batches_by_length(self.gatherer.lengths_of(numbers)[0], self.config.batch_sentences):
             past = self.gatherer.one_per_row(numbers[chosen])
@@ -247,7 +248,9 @@ class Translating:
         return merge(parts)
 
     def said(self, number: int) -> list[int]:
-        hypothesis = self.found[self.place[number]] if number in self.place else None
+        if number not in self.place:
+            return self.gatherer.store.target_ids(number)[:-1]
+        hypothesis = self.found[self.place[number]]
         return hypothesis.ids if hypothesis is not None else []
 
 

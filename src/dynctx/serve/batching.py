@@ -79,12 +79,13 @@ Turn = dict[Task, list[int]]  # places, by task
 
 @dataclass(frozen=True)
 class Part:
-    """Neighbouring sentences of a task as a document of their own, with the candidates before them."""
+    """Sentences of a task as a document of their own, with those before them that they need."""
 
     task: Task
     offset: int  # the place of the document's first sentence in the task
     document: Document
     wish: Wish
+    answered: Sequence[int]  # places in the task
 
 
 class Batcher:
@@ -176,8 +177,9 @@ class Batcher:
             if rows and (rows + 1) * longest > self.sizes.sentences * self.sizes.tokens:
                 break
             self.tasks.popleft()
-            turn.setdefault(task, []).append(task.left.popleft())
-            rows += 1
+            count = len(task.left) if self._at_once(task.kind[1]) else 1
+            turn.setdefault(task, []).extend(task.left.popleft() for _ in range(count))
+            rows += count
             if task.left:
                 self.tasks.append(task)
         self._count(-rows)
@@ -211,7 +213,7 @@ class Batcher:
         task.deliver(Refused(500, "the translation failed through a fault of the service; its log says more"))
 
     def _answers(self, group: Turn, selector: str, translate: bool) -> dict[Task, list[Answer]]:
-        parts = [self._part(task, *run) for task, places in group.items() for run in runs(places)]
+        parts = [part for task, places in group.items() for part in self._parts(task, places, translate)]
         documents, wishes = [part.document for part in parts], [part.wish for part in parts]
         chooser = self.model.choose(selector)
         said: list[Sequence[str | None]] = [[None] * len(document.sentences) for document in documents]
@@ -224,14 +226,26 @@ class Batcher:
             choices = select_documents(self.model, documents, chooser, for_people=True, wishes=wishes)
         found: dict[Task, list[Answer]] = {task: [] for task in group}
         for part, sentences, chosen in zip(parts, said, choices):
-            found[part.task] += [Answer(k + part.offset, sentences[k], chosen[k]) for k in part.wish.places]
+            found[part.task] += [Answer(k, sentences[k - part.offset], chosen[k - part.offset]) for k in part.answered]
         return found
+
+    def _at_once(self, translate: bool) -> bool:
+        """Whether a document is translated in one turn, from its beginning on: by a model that reads what it said."""
+        return translate and self.model.translator.reads_targets
+
+    def _parts(self, task: Task, places: list[int], translate: bool) -> list[Part]:
+        if not self._at_once(translate):
+            return [self._part(task, *run) for run in runs(places)]
+        known = range(max(places) + 1)
+        document = Document("", tuple(task.sentences[: len(known)]))
+        return [Part(task, 0, document, Wish(known, task.selected), places)]
 
     def _part(self, task: Task, first: int, last: int) -> Part:
         offset = task.reach(first, *self.reading)
         selected = {k - offset: task.selected[k] for k in range(first, last + 1) if k in task.selected}
         document = Document("", tuple(task.sentences[offset : last + 1]))
-        return Part(task, offset, document, Wish(range(first - offset, last + 1 - offset), selected))
+        wish = Wish(range(first - offset, last + 1 - offset), selected)
+        return Part(task, offset, document, wish, range(first, last + 1))
 
 
 def runs(places: Sequence[int]) -> list[tuple[int, int]]:
