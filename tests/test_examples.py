@@ -199,7 +199,7 @@ def test_what_the_model_is(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         "tvsub-zh-en: Chinese to English",
         "  kind        concat, chooses among the 6 previous sentences for each sentence (probability-first)",
         "  trained on  TVsub, all of it: 1.93 million pairs of lines of 2,687 TV episodes",
-        "  scores      TVsub test, selected context: BLEU 22.03, chrF 40.29, document BLEU 29.01",
+        "  scores      TVsub test, selected context: BLEU 22.03, chrF 40.3, document BLEU 29.01",
         "  licence     research and other non-commercial use, as the corpus it learned from (CC BY-NC-ND 4.0)",
         "  size        26.5 million parameters, 51.0 MiB on disk",
         f"  folder      {ROOT / 'models' / SHIPPED}",

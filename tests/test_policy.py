@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from dynctx.config import ReinforceConfig
+from dynctx.selection import policy
 from dynctx.selection.policy import Policy, drawings, subsets
+from dynctx.selection.strategies import Judged
 
 # scope 3 and NON; in the second row the candidate at distance 3 does not exist, in the third none does
 ROWS = [[0.4, 0.25, 0.15, 0.2], [0.5, 0.2, 0.0, 0.3], [0.0, 0.0, 0.0, 1.0]]
@@ -193,3 +196,24 @@ def test_entropy_of_the_independent_law() -> None:
 def test_what_is_far_from_likely_still_sums_to_one(scores: list[float], draws: int, with_non: bool) -> None:
     policy = Policy(torch.tensor([scores]).log_softmax(1), torch.tensor([draws]), with_non)
     torch.testing.assert_close(policy.exact().sum(1), torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("size", "sampling", "sizes", "with_non"),
+    [
+        (None, "include_non", [1, 1, 2], True),  # as many as Z*, but one draw at least: NON can be drawn away
+        (None, "match_size", [0, 1, 2], False),
+        (2, "include_non", [0, 1, 2], False),  # size-first never draws NON
+        (2, "match_size", [0, 1, 2], False),
+    ],
+)
+def test_what_is_drawn_beside_the_strategys_own(
+    size: int | None, sampling: str, sizes: list[int], with_non: bool
+) -> None:
+    own = ReinforceConfig(sampling=sampling)  # type: ignore[arg-type]
+    star = torch.tensor([[False] * 3, [True, False, False], [True, True, False]])
+    strategy = Judged(lambda batch: batch.present, size)
+    made = policy.policy_of(own, strategy, torch.tensor([ROWS[0]] * 3).log(), star)
+    assert (made.sizes.tolist(), made.with_non, made.independent) == (sizes, with_non, False)
+    own = ReinforceConfig(sampling=sampling, law="independent")  # type: ignore[arg-type]
+    assert policy.policy_of(own, strategy, torch.tensor([ROWS[0]] * 3).log(), star).independent

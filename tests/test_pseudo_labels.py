@@ -116,20 +116,31 @@ def test_likelihoods_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
 
 @torch.no_grad()
 def test_bleus_are_those_of_one_sentence_at_a_time(judge: Model) -> None:
-    gatherer = gatherer_of(judge)
-    sentences = np.flatnonzero(np.asarray(gatherer.store.usable))
-    found = bleu_values(judge, gatherer, sentences, batch_tokens=60)
-    for number, sentence in enumerate(sentences.tolist()):
-        expected = [NAN] * (SCOPE + 1)
-        batch = gatherer.one_per_row(np.array([sentence]), multiple=1)
-        limit = torch.tensor([len(gatherer.store.source_ids(sentence)) - 1 + 50])
-        reference = judge.target.decode([gatherer.store.target_ids(sentence)[:-1]])
-        for column, selection in each(gatherer, sentence).items():
+    """The reference is what the judge says with the nearest candidate: something to find."""
+    plain = gatherer_of(judge)
+    sentences = np.flatnonzero(np.asarray(plain.store.usable))
+    said: dict[int, dict[int, list[int]]] = {}
+    for sentence in range(len(plain.store)):
+        batch = plain.one_per_row(np.array([sentence]), multiple=1)
+        limit = torch.tensor([len(plain.store.source_ids(sentence)) - 1 + 50])
+        said[sentence] = {}
+        for column, selection in each(plain, sentence).items():
             model = judge.translator.eval()
             started = Started(model.encode(batch, selection), limit)
             (hypothesis,) = search(model, DecodingConfig(beam=1), started, lambda: None)()
-            (expected[column],) = sentence_bleus(judge.target.decode([hypothesis.ids]), reference, language="xyz")
+            said[sentence][column] = hypothesis.ids
+    pairs = [(plain.store.source_ids(s)[:-1], next(iter(said[s].values()))) for s in range(len(plain.store))]
+    borders = [*np.unique(plain.firsts).tolist(), len(pairs)]
+    gatherer = Gatherer(TokenStore.from_ids([pairs[a:b] for a, b in itertools.pairwise(borders)]), SCOPE)
+    found = bleu_values(judge, gatherer, sentences, batch_tokens=60)
+    for number, sentence in enumerate(sentences.tolist()):
+        expected = [NAN] * (SCOPE + 1)
+        for column, ids in said[sentence].items():
+            texts = judge.target.decode([ids, pairs[sentence][1]])
+            (expected[column],) = sentence_bleus(texts[:1], texts[1:], language="xyz")
         assert found[number].tolist() == pytest.approx(expected, abs=1e-4, nan_ok=True), sentence
+    assert np.nanmin(found) < 1 and np.nanmax(found) > 99
+    assert (np.nanmax(found, 1) != np.nanmin(found, 1)).any()  # context matters to this judge
 
 
 def test_a_judge_whose_weights_are_no_numbers_says_so(judge: Model) -> None:

@@ -127,10 +127,13 @@ def test_rewards_are_worked_out_once_and_priced(
     assert torch.equal(first, third)
 
 
-def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_translators_loss_by_hand(
+    smoothing: float, tiny_config: Path, stages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """alpha * NLL(Y) + (1 - alpha) * A * NLL(Y^), each with its sentence's drawn context; Y is smoothed, Y^ is not."""
     recipe = recipe_of(
-        tiny_config, stages, "reinforce.alpha=0.75", "reinforce.generated=1", "training.label_smoothing=0"
+        tiny_config, stages, "reinforce.alpha=0.75", "reinforce.generated=1", f"training.label_smoothing={smoothing}"
     )
     sentences = np.array([8, 9, 10])
     drawn = np.array([[True, False], [True, True], [False, False]])
@@ -159,7 +162,11 @@ def test_the_translators_loss_by_hand(tiny_config: Path, stages: Path, monkeypat
         real = batch.target.sentence >= 0
         wanted = batch.target.ids[real]
         assert wanted.tolist() == (recipe.gatherer.store.target_ids(sentence) if ids is None else ids)
-        return -float(table[real].gather(1, wanted[:, None]).sum())
+        true = table[real].gather(1, wanted[:, None]).sum()
+        if ids is not None:
+            return -float(true)
+        others = (table[real].sum() - true) / (table.shape[-1] - 1)  # which share what is smoothed away
+        return -float((1 - smoothing) * true + smoothing * others)
 
     expected = 0.75 * sum(nll(sentence, chosen, None) for sentence, chosen in zip(sentences.tolist(), drawn))
     expected += 0.25 * (0.5 * nll(8, drawn[0], [9, 8, 2]) - 0.25 * nll(10, drawn[2], [7, 2]))
@@ -291,3 +298,22 @@ def test_an_end_that_was_not_drawn_is_not_learned_from(
     tokens, lengths = recipe.generate(sentences, chosen)
     assert lengths.tolist() == [16, 3]
     assert [row[:n].tolist()[-1] for row, n in zip(tokens, lengths)] == [7, EOS]
+
+
+def test_dropout_is_for_learning_alone(tiny_config: Path, stages: Path) -> None:
+    """What is generated and rewarded is said as in use; what is learned from it, as in training."""
+    recipe = recipe_of(
+        tiny_config, stages, "reinforce.alpha=0.5", "reinforce.generated=1", "reinforce.generation=greedy"
+    )
+    for module in recipe.module.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    sentences, drawn = np.array([8, 9, 10]), np.array([[True, False], [True, True], [False, False]])
+    recipe.translator.eval()
+    expected, _ = recipe.generate(sentences, drawn)
+    recipe.translator.train()
+    assert all(torch.equal(recipe.generate(sentences, drawn)[0], expected) for _ in range(3))
+    assert recipe.translator.training
+    outcome = Outcome(torch.zeros(()), drawn, torch.zeros(3), {})
+    recipe.translator.eval()
+    assert len({recipe.translate(sentences, outcome)[0].item() for _ in range(4)}) == 4

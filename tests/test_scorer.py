@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from dynctx.batches import Gatherer
 from dynctx.config import ScorerConfig
 from dynctx.corpus import TokenStore
-from dynctx.layers import Embedding, same_sentence
+from dynctx.layers import Embedding, same_sentence, sinusoids
 from dynctx.selection.instances import Instances, alike, gather_instances
 from dynctx.selection.scorer import Scorer, judge, probability_first, size_first
 from dynctx.subwords import DCS, NON, SEP
@@ -251,3 +252,59 @@ def test_a_candidate_stands_at_its_distance_and_none_at_nought() -> None:
     assert distances[:, 0].tolist() == pytest.approx([math.sin(1), math.sin(2), math.sin(3), 0.0])
     assert distances[:, 4].tolist() == pytest.approx([math.cos(1), math.cos(2), math.cos(3), 1.0])
     assert distances[3].tolist() == [0.0] * 4 + [1.0] * 4
+
+
+# the whole network, written out for one sentence
+
+
+def attended(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    """Two heads over the positions of x [T, d], all of which see each other."""
+    query, key, value = (
+        (x @ weights[f"{name}.query_key_value.weight"].T).add(weights[f"{name}.query_key_value.bias"]).chunk(3, dim=1)
+    )
+    mixed = []
+    for head in range(2):
+        part = slice(8 * head, 8 * head + 8)
+        mixed.append((query[:, part] @ key[:, part].T / math.sqrt(8)).softmax(1) @ value[:, part])
+    return torch.cat(mixed, 1) @ weights[f"{name}.output.weight"].T + weights[f"{name}.output.bias"]
+
+
+def layer(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    """Post-norm, as in the paper's own sentence model."""
+
+    def norm(part: str, y: Tensor) -> Tensor:
+        y = (y - y.mean(1, keepdim=True)) / (y.var(1, correction=0, keepdim=True) + 1e-6).sqrt()
+        return y * weights[f"{name}.{part}.norm.weight"] + weights[f"{name}.{part}.norm.bias"]
+
+    def map(part: str, y: Tensor) -> Tensor:
+        return y @ weights[f"{name}.feed_forward.{part}.weight"].T + weights[f"{name}.feed_forward.{part}.bias"]
+
+    x = norm("self_residual", x + attended(weights, f"{name}.self_attention", x))
+    return norm("feed_forward_residual", x + map("outer", map("inner", x).relu()))
+
+
+@pytest.mark.parametrize(("pairs", "upper", "squash"), [(2, 1, True), (1, 2, False), (1, 0, True)])
+@torch.no_grad()
+def test_the_network_by_hand(pairs: int, upper: int, squash: bool) -> None:
+    """Each pair read by itself, then the states at <DCS> with their distances together; nothing between W1 and W2."""
+    scorer, embedding = tiny_scorer(pair_layers=pairs, set_layers=upper, squash=squash)
+    for parameter in scorer.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    weights = dict(scorer.named_parameters())
+    found = scorer(instances_of([4]), embedding)[0]
+    words = [[19], [13, 14, 15], [12], [NON]]  # of the candidates of sentence 4, the nearest first
+    states = []
+    for distance, other in zip((1, 2, 3, 0), words):
+        ids = torch.tensor([DCS, 20, 21, SEP, *other])
+        x = embedding.weight[ids] * 4 + sinusoids(len(ids), 16).double()  # 4: the square root of the width
+        for number in range(pairs):
+            x = layer(weights, f"pair_layers.{number}", x)
+        states.append(x[0] + sinusoids(4, 16).double()[distance])
+    heads = torch.stack(states)
+    for number in range(upper):
+        heads = layer(weights, f"set_layers.{number}", heads)
+    scores = (heads @ weights["hidden.weight"].T + weights["hidden.bias"]) @ weights["score.weight"].T
+    expected = (scores + weights["score.bias"])[:, 0]
+    expected = torch.sigmoid(expected) if squash else expected
+    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    assert expected.std() > 1e-3

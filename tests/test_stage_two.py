@@ -66,6 +66,12 @@ def test_random_context_is_drawn_anew_each_epoch(tiny_config: Path, trained: Pat
     made = recipe(tiny_config, tmp_path, trained, "han")
     epochs = [(update[0], made.epoch) for update in islice(made.updates(0, 0), 60)]
     assert all(epoch == known for epoch, known in epochs) and epochs[-1][0] > 0
+    asked: list[int] = []
+    select = made.selector.select
+    made.selector.select = lambda batch, draw=0: (asked.append(draw), select(batch, draw))[1]  # type: ignore[method-assign, func-returns-value]
+    for epoch, _, (plan, *_) in islice(made.updates(3, 0), 1):
+        made.loss(plan)
+        assert asked == [epoch] == [3]
 
 
 @pytest.mark.parametrize("kind", ["concat", "tdnmt"])
