@@ -13,6 +13,7 @@ from stage_runs import SCOPE, SHORT, reinforced
 from tiny_runs import changed, learned, log_of, train_here
 from torch import Tensor
 
+from dynctx.commands import label_corpus
 from dynctx.errors import DynctxError
 from dynctx.model_folder import load_model, load_weights
 from dynctx.selection.instances import gather_instances
@@ -123,6 +124,32 @@ def test_every_way_of_it_runs_and_tells(setting: str, tiny_config: Path, stages:
         assert not same(before, after) or not any(line["differ"] for line in lines)
     assert all(bool(value.isfinite().all()) for part in weights(tmp_path) for value in part.values())
     assert load_model(tmp_path).config.training.selector == load_model(tmp_path).config.reinforce.strategy
+
+
+@pytest.mark.parametrize("kind", ["concat", "han", "san", "cadec"])
+@pytest.mark.parametrize("labels", ["likelihood", "bleu"])
+def test_every_model_goes_through_all_stages(
+    kind: str, labels: str, tiny_config: Path, trained: Path, tmp_path: Path
+) -> None:
+    own = [*SHORT, f"model.kind={kind}", "training.updates=2", "training.selector=random subset"]
+    train_here(tiny_config, tmp_path / "translator", *own, f"training.init={trained}")
+    keys = f"model={tmp_path / 'translator'}", f"folder={tmp_path / 'l'}", f"kind={labels}"
+    judge = [f"labels.{key}" for key in keys]
+    label_corpus(changed(tiny_config, tmp_path / "unused", *own, *judge))
+    learning = [*own, *judge, "training.stage=scorer", "training.selector=probability-first"]
+    train_here(tiny_config, tmp_path / "scorer", *learning, f"training.init={tmp_path / 'translator'}")
+    last = [*own, "training.stage=reinforce", "reinforce.generated=1", f"training.init={tmp_path / 'scorer'}"]
+    train_here(tiny_config, tmp_path / "end", *last)
+    values = np.load(tmp_path / "l" / "train.npy")
+    assert values.shape[1] == SCOPE + 1 and np.isfinite(values[:, -1]).any()
+    assert labels == "bleu" or np.nanstd(values[:, 0] - values[:, -1]) > 0  # context matters
+    (translator, scorer), (told, learned_scorer) = weights(tmp_path / "scorer"), weights(tmp_path / "end")
+    assert same(translator, weights(tmp_path / "translator")[0])
+    assert not same(translator, told) and not same(scorer, learned_scorer)
+    assert all(bool(value.isfinite().all()) for part in (told, learned_scorer) for value in part.values())
+    frozen = ("second_decoder", "second_norm", "output") if kind == "cadec" else tuple(translator)
+    changed_ones = {name for name, value in translator.items() if not torch.equal(value, told[name])}
+    assert changed_ones and all(name.startswith(frozen) for name in changed_ones)  # of CADec the sentence model stays
 
 
 def test_scorer_only_leaves_the_translator_as_it_was(tiny_config: Path, stages: Path, tmp_path: Path) -> None:
