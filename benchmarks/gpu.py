@@ -22,7 +22,7 @@ from dynctx.corpus import TokenStore
 from dynctx.decoding import batches_by_length
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.planning import choose_shape, plan_epoch
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.translators import build_translator
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -28,7 +28,7 @@ from dynctx.corpus import TokenStore
 from dynctx.decoding import translate
 from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.planning import Plan, Shape, choose_shape, plan_epoch
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.selection.strategies import parse_selector
 from dynctx.training.translation import freeze
 from dynctx.translators import build_translator

@@ -28,7 +28,7 @@ from dynctx.corpus import TokenStore
 from dynctx.decoding import Translating, translate
 from dynctx.devices import pick_device
 from dynctx.model_folder import Model, save_model
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Previous, Selector, parse_selector
 from dynctx.training.reinforce import ReinforceRecipe

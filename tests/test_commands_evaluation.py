@@ -19,7 +19,7 @@ from dynctx.evaluation.contrastive import decide
 from dynctx.evaluation.contrastive_sets import read_sets
 from dynctx.evaluation.split import Split
 from dynctx.model_folder import load_model
-from dynctx.prepare import read_held_out
+from dynctx.prepared import read_held_out
 
 pytest_plugins = ("command_line",)
 

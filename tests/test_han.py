@@ -16,7 +16,7 @@ from torch import Tensor
 from dynctx.config import Config, DataConfig, HanConfig, TrainingConfig
 from dynctx.layers import KeyValue, LayerSizes
 from dynctx.model_folder import Model, save_model
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.subwords import BOS, EOS, UNK
 from dynctx.training.translation import freeze, start_from
 from dynctx.translators import build_translator

@@ -20,7 +20,8 @@ from dynctx.config import DataConfig
 from dynctx.corpus import StoreWriter, TokenStore
 from dynctx.documents import Document, TextFile
 from dynctx.errors import DynctxError
-from dynctx.prepare import card_text, check_splits, load_subwords, read_held_out, summarise, why_unfit
+from dynctx.prepare import card_text, check_splits, summarise, why_unfit
+from dynctx.prepared import load_subwords, read_held_out
 from dynctx.subwords import EOS, Subwords
 
 

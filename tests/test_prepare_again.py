@@ -13,7 +13,7 @@ from dynctx import prepare as preparing
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.documents import TextFile
 from dynctx.errors import DynctxError
-from dynctx.prepare import load_subwords, prepared_otherwise
+from dynctx.prepared import load_subwords, prepared_otherwise
 
 
 def blank_pair(folder: Path, source: str, target: str) -> ParallelFiles:

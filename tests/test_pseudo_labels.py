@@ -38,7 +38,8 @@ from dynctx.labels.pseudo_labels import (
 )
 from dynctx.losses import token_losses
 from dynctx.model_folder import Model
-from dynctx.prepare import load_subwords, prepare
+from dynctx.prepare import prepare
+from dynctx.prepared import load_subwords
 from dynctx.translators import build_translator
 
 NAN = float("nan")

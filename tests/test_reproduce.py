@@ -17,7 +17,7 @@ from dynctx.commands import test_model as score_model
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import load_model, read_about
-from dynctx.prepare import read_held_out
+from dynctx.prepared import read_held_out
 from dynctx.reproduce import Reproduction, load_table, reproduce
 
 pytest_plugins = ("tiny_fixtures",)

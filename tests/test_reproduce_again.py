@@ -18,7 +18,7 @@ from dynctx.config import Config
 from dynctx.errors import DynctxError
 from dynctx.evaluation.bleu import corpus_bleu
 from dynctx.model_folder import read_about, read_config
-from dynctx.prepare import read_held_out
+from dynctx.prepared import read_held_out
 from dynctx.reproduce import reproduce
 
 pytest_plugins = ("tiny_fixtures",)

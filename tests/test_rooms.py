@@ -25,6 +25,7 @@ FLOORS = [
         "losses",
         "replay",
         "prepare",
+        "prepared",
         "processes",
     },
     {"translators", "selection"},

@@ -23,7 +23,7 @@ from dynctx.errors import DynctxError
 from dynctx.layers import LayerSizes
 from dynctx.linear import Linear
 from dynctx.model_folder import Model, load_model, save_model
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.subwords import BOS, EOS
 from dynctx.training.reporting import count_parameters
 from dynctx.training.translation import freeze, start_from

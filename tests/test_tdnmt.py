@@ -17,7 +17,7 @@ from dynctx.corpus import TokenStore
 from dynctx.errors import DynctxError
 from dynctx.layers import sinusoids
 from dynctx.model_folder import Model, save_model
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.subwords import BOS, EOS, train_subwords
 from dynctx.training.translation import freeze, start_from
 from dynctx.translators import build_translator

@@ -28,7 +28,7 @@ from dynctx.model_folder import load_model, load_weights, read_about, write_down
 from dynctx.pipeline import translate_documents
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
-from dynctx.prepare import read_held_out
+from dynctx.prepared import read_held_out
 from dynctx.subwords import EOS, UNK
 from dynctx.training import checkpoints, translation
 from dynctx.training.loop import Training, learning_rate, make_fabric, train

@@ -23,7 +23,7 @@ from dynctx.errors import DynctxError, at
 from dynctx.files import check_place
 from dynctx.model_folder import Model, check_subwords, load_model, save_model
 from dynctx.pipeline import Choice, translate_documents
-from dynctx.prepare import load_subwords, prepared_otherwise
+from dynctx.prepared import load_subwords, prepared_otherwise
 from dynctx.processes import ALONE, Processes
 from dynctx.selection.strategies import Fixed, OneOrNone, Previous, Random, Selector
 
@@ -32,7 +32,8 @@ def train_model(config: Config) -> None:
     from dynctx import training
 
     leader = int(os.environ.get("RANK", 0)) == 0  # of torchrun's processes
-    for difference in prepared_otherwise(config.data) if leader else ():
+    changes = prepared_otherwise(config.data)
+    for difference in changes if leader else ():
         warn(f"{config.data.folder}: {difference} since this was prepared; 'dynctx prepare' makes it anew")
     with claimed(config.training.output) if leader else nullcontext():
         training.run(config)
@@ -175,7 +176,7 @@ def test_model(
 ) -> dict[str, Any]:
     """Translate a prepared dev or test set with its model and score it; the translations can be kept."""
     from dynctx.evaluation.bleu import main_scores
-    from dynctx.prepare import read_held_out
+    from dynctx.prepared import read_held_out
 
     check_place(output)
     model = load_model(folder, pick_device(device))

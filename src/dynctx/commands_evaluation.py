@@ -25,7 +25,7 @@ from dynctx.files import atomic_write, check_place, check_spared
 from dynctx.labels.outside_values import read_values
 from dynctx.model_folder import Model, check_selector, find_model, load_model, read_config
 from dynctx.pipeline import translate_documents
-from dynctx.prepare import read_held_out
+from dynctx.prepared import read_held_out
 from dynctx.selection.strategies import FromFile
 
 

@@ -14,7 +14,7 @@ from dynctx.errors import DynctxError
 from dynctx.languages import name_of
 from dynctx.model_folder import begun_from, build_scorer, default_model, find_model, join, load_model
 from dynctx.plain_data import to_dict
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.training.reporting import count_parameters
 from dynctx.training.translation import freeze_for_stage
 from dynctx.translators import build_translator

@@ -27,7 +27,7 @@ from dynctx.config_rules import beyond_scope
 from dynctx.errors import DynctxError, at
 from dynctx.files import atomic_write, share
 from dynctx.plain_data import read_yaml, to_yaml
-from dynctx.prepare import load_subwords, save_subwords
+from dynctx.prepared import load_subwords, save_subwords
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import Selector, parse_selector
 from dynctx.subwords import Subwords
@@ -131,7 +131,7 @@ def save_model(folder: str | Path, model: Model, *, dtype: torch.dtype | None = 
         if old.exists() and not folder.exists():
             old.rename(folder)
         shutil.rmtree(beside, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):
+        if isinstance(error, OSError | SafetensorError | DynctxError):
             reason = getattr(error, "strerror", None) or error
             raise DynctxError(f"{at(folder)}: the model could not be saved: {reason}") from None
         raise
@@ -331,6 +331,11 @@ def card(model: Model) -> str:
     if origin := about.get("origin"):
         lines += ["", f"Training began with {begun_from(origin)}."]
     return "\n".join(lines) + "\n"
+
+
+def origin_of(parent: dict[str, Any]) -> dict[str, Any]:
+    """What has been said by hand of a model holds for what comes of it, and for what comes of that."""
+    return {key: parent[key] for key in ("licence", "trained_on") if key in parent} or parent.get("origin", {})
 
 
 def begun_from(origin: dict[str, Any]) -> str:

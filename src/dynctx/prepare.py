@@ -1,9 +1,4 @@
-"""`dynctx prepare`: texts -> subword model(s), token stores and a data card, all in one folder.
-
-    FOLDER/spm.model              (or spm.source.model and spm.target.model)
-    FOLDER/train/ dev/ NAME/      token stores, one a split
-    FOLDER/dev.jsonl NAME.jsonl   the texts of dev and test, for scoring
-    FOLDER/card.json              what is in it: counts, lengths, what was dropped, overlap
+"""`dynctx prepare`: texts -> subword model(s), token stores and a data card, all in one folder (`dynctx.prepared`).
 
 Every text is read twice and never held: once for the subword model, once to be encoded. All of it is made in a folder
 inside and put in its place at the end, so what was prepared before stays whole if anything goes wrong on the way.
@@ -11,7 +6,6 @@ inside and put in its place at the end, so what was prepared before stays whole 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections import Counter
@@ -26,14 +20,13 @@ from dynctx.claims import claimed
 from dynctx.config import DataConfig, ParallelFiles
 from dynctx.corpus import StoreWriter
 from dynctx.documents import Document, read_parallel
-from dynctx.errors import DynctxError, at
+from dynctx.errors import DynctxError
 from dynctx.files import atomic_write
 from dynctx.languages import is_foreign, name_of
 from dynctx.plain_data import to_dict
+from dynctx.prepared import MADE, borrowed_subwords, check_folder, put_in_place, save_subwords, write_pairs
 from dynctx.subwords import Subwords, train_subwords
 
-SUBWORDS = ("spm.model", "spm.source.model", "spm.target.model")
-MADE = ".unfinished"  # no split can have this name
 MANY_SENTENCES = 200  # few documents are as long
 CHUNK = 50_000  # sentences encoded at a time: enough to keep the threads busy, little memory
 Say = Callable[[str], None]
@@ -53,33 +46,6 @@ def prepare(config: DataConfig, say: Say = print, threads: int = 2) -> dict[str,
         finally:
             shutil.rmtree(made, ignore_errors=True)
     return card
-
-
-def check_folder(config: DataConfig, splits: dict[str, list[ParallelFiles]]) -> None:
-    """Nothing is written over that an earlier call has not made, least of all what is to be read."""
-    folder = Path(config.folder)
-    files = [*SUBWORDS, "card.json", *(f"{name}.jsonl" for name in splits if name != "train")]
-    for path in [path for corpora in splits.values() for corpus in corpora for path in corpus.paths]:
-        if Path(path).resolve() in {(folder / name).resolve() for name in files}:
-            raise DynctxError(f"data.folder: {at(path)} is read, and would be written over; choose another folder")
-    ours = made_here(folder)
-    for place in [*(folder / name for name in splits), *(folder / name for name in files)]:
-        foreign = not (place / "store.json").exists() if place.is_dir() else place.name not in ours
-        if place.exists() and foreign:
-            raise DynctxError(f"data.folder: {at(place)} is there and was not made by 'prepare'; choose another folder")
-
-
-def made_here(folder: Path) -> set[str]:
-    """Names of the files that an earlier call has made."""
-    names = {place.parent.name for place in folder.glob("*/store.json")}
-    try:
-        splits = json.loads((folder / "card.json").read_text(encoding="utf-8"))["splits"]
-        names |= set(splits)
-    except (OSError, ValueError, KeyError, TypeError):  # none, or not ours, or an earlier call was cut off
-        splits = None
-    if splits is None and not names and not (folder / MADE).exists():
-        return set()
-    return {*SUBWORDS, "card.json", *(f"{name}.jsonl" for name in names)}
 
 
 def make(
@@ -105,7 +71,7 @@ def make(
         writer = StoreWriter(folder / name, max(len(source), len(target)))
         split = encode_split(writer, files, source, target, config, name == "train", watchers, threads)
         if name != "train":
-            write_pairs(files[0], folder / f"{name}.jsonl")
+            write_pairs(read_pairs(files[0]), folder / f"{name}.jsonl")
         card["splits"][name] = split
     for name, watcher in seen.items():
         card["splits"][name]["overlap_with_train"] = watcher.overlap()
@@ -115,19 +81,6 @@ def make(
     with atomic_write(folder / "card.json") as file:
         json.dump(card, file, indent=1, ensure_ascii=False)
     return card
-
-
-def put_in_place(made: Path) -> None:
-    """What was made, in the place of what an earlier call made here; splits that this one has not are gone, too."""
-    folder = made.parent
-    (folder / "card.json").unlink(missing_ok=True)  # a folder without a card is one that is not finished
-    for old in [place for place in folder.iterdir() if (place / "store.json").exists() and place != made]:
-        shutil.rmtree(old)
-        (folder / f"{old.name}.jsonl").unlink(missing_ok=True)
-    for name in SUBWORDS:
-        (folder / name).unlink(missing_ok=True)
-    for new in sorted(made.iterdir(), key=lambda place: place.name == "card.json"):  # the card last
-        new.replace(folder / new.name)
 
 
 def doubts(config: DataConfig, card: dict[str, Any], held_out: dict[str, HeldOut]) -> list[str]:
@@ -182,21 +135,6 @@ def read_pairs(files: ParallelFiles) -> Iterator[tuple[Document, Document]]:
     return islice(pairs, files.documents) if files.documents else pairs
 
 
-def prepared_otherwise(config: DataConfig) -> list[str]:
-    """What has changed in the settings since the folder was prepared, in words; what counts is what was prepared."""
-    place = Path(config.folder) / "card.json"  # the last thing that is written
-    if not place.exists():
-        raise DynctxError(f"{config.folder}: no prepared data here (data.folder); run 'dynctx prepare' first")
-    try:
-        then = dict(json.loads(place.read_text(encoding="utf-8"))["config"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DynctxError(f"{at(place)}: damaged; run 'dynctx prepare' again") from None
-    now = to_dict(config)
-    names = [name for name in now if name != "folder" and name in then and then[name] != now[name]]
-    corpora = ("train", "dev", "test")  # too long to tell
-    return [f"data.{n} has changed" + ("" if n in corpora else f" ({then[n]!r}, now {now[n]!r})") for n in names]
-
-
 def make_subwords(config: DataConfig, threads: int) -> tuple[Subwords, Subwords]:
     def sentences(*sides: int) -> Iterator[str]:
         for files in config.train:
@@ -220,33 +158,6 @@ def make_subwords(config: DataConfig, threads: int) -> tuple[Subwords, Subwords]
         model = train(0, 1)
         return model, model
     return train(0), train(1)
-
-
-def borrowed_subwords(folder: str) -> tuple[Subwords, Subwords]:
-    """Those of a model, or of a run's best model."""
-    place = Path(folder)
-    if not (place / "config.yaml").exists() and (place / "model" / "config.yaml").exists():
-        place = place / "model"
-    return load_subwords(place)
-
-
-def save_subwords(folder: Path, source: Subwords, target: Subwords) -> None:
-    for name in SUBWORDS:
-        (folder / name).unlink(missing_ok=True)  # a joint model must not lie beside separate ones
-    if source is target:
-        source.save(folder / "spm.model")
-    else:
-        source.save(folder / "spm.source.model")
-        target.save(folder / "spm.target.model")
-
-
-def load_subwords(folder: str | Path) -> tuple[Subwords, Subwords]:
-    """Source and target; the same object when the vocabulary is joint."""
-    folder = Path(folder)
-    if (folder / "spm.source.model").exists():
-        return Subwords.load(folder / "spm.source.model"), Subwords.load(folder / "spm.target.model")
-    joint = Subwords.load(folder / "spm.model")
-    return joint, joint
 
 
 class HeldOut:
@@ -360,35 +271,6 @@ def summarise(counts: Counter[int]) -> dict[str, Any]:
         "max": int(lengths[-1]),
         "histogram": bins,
     }
-
-
-def write_pairs(files: ParallelFiles, path: Path) -> None:
-    """One document a line: id, source sentences, target sentences."""
-    with atomic_write(path) as file:
-        for source, target in read_pairs(files):
-            line = {"id": source.id, "source": list(source.sentences), "target": list(target.sentences)}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def read_held_out(folder: str | Path, name: str) -> list[tuple[Document, Document]]:
-    """The texts of dev or a test set, as `write_pairs` left them."""
-    path = Path(folder) / f"{name}.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would also cut at U+2028 and U+0085
-        records = [json.loads(line) for line in lines if line]
-        return [(Document(r["id"], tuple(r["source"])), Document(r["id"], tuple(r["target"]))) for r in records]
-    except (FileNotFoundError, NotADirectoryError):
-        there = ", ".join(sorted(file.stem for file in Path(folder).glob("*.jsonl")))
-        hint = f"there are: {there}" if there else f"no text is prepared in {folder}; run 'dynctx prepare' first"
-        raise DynctxError(f"{path}: no such prepared split; {hint}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise DynctxError(f"{path}: damaged ({error}); run 'dynctx prepare' again") from None
-
-
-def fingerprint_of(pairs: list[tuple[Document, Document]]) -> str:
-    """Of the texts of a test set: what one name stood for yesterday may be other text today."""
-    content = json.dumps([[source.sentences, target.sentences] for source, target in pairs])
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def card_text(card: dict[str, Any]) -> str:

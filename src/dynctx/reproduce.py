@@ -28,7 +28,7 @@ from dynctx.evaluation.significance import paired_bootstrap
 from dynctx.files import atomic_write
 from dynctx.model_folder import check_selector, find_model, load_model, read_about, read_config
 from dynctx.pipeline import translate_and_explain
-from dynctx.prepare import fingerprint_of, read_held_out
+from dynctx.prepared import fingerprint_of, read_held_out
 from dynctx.table_pages import keyed, markdown, means
 from dynctx.tables import TableRow, asked, chosen_rows, compared, is_scored, load_table
 

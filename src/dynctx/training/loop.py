@@ -22,7 +22,7 @@ from dynctx import __version__
 from dynctx.config import Config, ScheduleConfig, parse_config
 from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
-from dynctx.model_folder import find_model, named, read_about, weights_of, write_down
+from dynctx.model_folder import find_model, named, origin_of, read_about, weights_of, write_down
 from dynctx.plain_data import to_dict
 from dynctx.planning import Plan
 from dynctx.training.checkpoints import Checkpoints, average, pack_state, unpack_state
@@ -30,7 +30,6 @@ from dynctx.training.reporting import Reporter, check_finite, in_words
 from dynctx.training.same_run import FREE, differences
 from dynctx.training.stopping import stopping
 
-ORIGIN = ("licence", "trained_on")  # what is known of a model, by hand, and holds for what comes of it
 LONGEST_UNSAVED = 600.0  # seconds of work that a crash may cost, whatever the config says
 
 
@@ -127,7 +126,7 @@ class Training:
         self.text = text or {}
         parent = read_about(find_model(self.training.init)) if self.training.init else {}
         self.init: str | None = parent.get("weights")
-        self.origin = {key: parent[key] for key in ORIGIN if key in parent} or parent.get("origin", {})
+        self.origin = origin_of(parent)
         self.update = self.epoch = self.index = 0
         self.best: dict[str, float] = {}  # update and scores of the model that is kept
         self.waited = 0  # validations since then

@@ -19,7 +19,7 @@ from dynctx.errors import DynctxError
 from dynctx.labels.pseudo_labels import Labels, check_text, load_values
 from dynctx.model_folder import Model, build_scorer, join, save_model
 from dynctx.planning import Plan, Shape, plan_epoch, updates
-from dynctx.prepare import load_subwords
+from dynctx.prepared import load_subwords
 from dynctx.selection.instances import gather_instances, instance_tokens
 from dynctx.selection.scorer import Scorer, probability_first
 from dynctx.training.translation import start_from

@@ -24,7 +24,7 @@ from dynctx.losses import chunk_loss_and_gradient, smoothed_cross_entropy
 from dynctx.model_folder import Model, build_scorer, check_reserve, check_subwords, join, load_model, named, save_model
 from dynctx.pipeline import translate_documents
 from dynctx.planning import Plan, Shape, choose_shape, plan_epoch, plan_pairs, updates
-from dynctx.prepare import load_subwords, read_held_out
+from dynctx.prepared import load_subwords, read_held_out
 from dynctx.scoring import score
 from dynctx.selection.scorer import Scorer, judge
 from dynctx.selection.strategies import BLIND, Previous, Selector, parse_selector
