@@ -31,7 +31,8 @@ from dynctx.planning import Plan
 from dynctx.prepared import read_held_out
 from dynctx.subwords import EOS, UNK
 from dynctx.training import checkpoints, translation
-from dynctx.training.loop import Training, learning_rate, make_fabric, train
+from dynctx.training.fabric import make_fabric
+from dynctx.training.loop import Training, learning_rate, train
 from dynctx.training.reporting import Reporter, count_parameters, peak_memory
 from dynctx.training.same_run import FREE, flat
 from dynctx.translators.concat import Concat

@@ -43,7 +43,7 @@ def label_corpus(config: Config, deadline: float | None = None) -> bool:
     """Pseudo labels for train and dev, alone or as one of torchrun's processes; False if the time was up."""
     from dynctx.labels.outside_values import adopt
     from dynctx.labels.pseudo_labels import label
-    from dynctx.training.loop import make_fabric
+    from dynctx.training.fabric import make_fabric
 
     if config.labels.train or config.labels.dev:
         with claimed(config.labels.folder):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def run(config: Config, deadline: float | None = None) -> dict[str, Any]:
     """Train what the config says. deadline (of time.monotonic): when to pause; the next call goes on."""
-    from dynctx.training.loop import make_fabric, train
+    from dynctx.training.fabric import make_fabric
+    from dynctx.training.loop import train
 
     if not config.training.output.strip():  # as exported models have it: no rule for all configs
         raise DynctxError("training.output is empty: name the folder that the run is to be written to")

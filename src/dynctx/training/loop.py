@@ -7,7 +7,6 @@ processes sees the same losses as on one, and a run that is killed and started a
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 
 from dynctx import __version__
 from dynctx.config import Config, ScheduleConfig, parse_config
-from dynctx.devices import pick_device
 from dynctx.errors import DynctxError
 from dynctx.model_folder import find_model, named, origin_of, read_about, weights_of, write_down
 from dynctx.plain_data import to_dict
@@ -63,29 +61,6 @@ def learning_rate(schedule: ScheduleConfig, update: int) -> float:
         return schedule.peak * min(1.0, update / max(1, schedule.warmup))
     warmup = max(1, schedule.warmup)
     return schedule.peak * min(update / warmup, (warmup / update) ** 0.5)
-
-
-def make_fabric(config: Config) -> Any:
-    """Devices and precision; under torchrun, one of several processes."""
-    from lightning.fabric import Fabric
-
-    accelerator = pick_device(config.runtime.device).type
-    precision = config.runtime.precision
-    if precision == "auto":
-        precision = "bfloat16" if accelerator == "cuda" else "float32"
-    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    torch.set_float32_matmul_precision("high")  # first, or Fabric would ask for it
-    fabric = Fabric(
-        accelerator=accelerator,
-        devices=local,
-        num_nodes=max(1, world // local),
-        strategy="ddp" if world > 1 else "auto",
-        precision={"float32": "32-true", "bfloat16": "bf16-mixed"}[precision],
-    )
-    fabric.launch()
-    if config.runtime.threads:
-        torch.set_num_threads(config.runtime.threads)
-    return fabric
 
 
 def train(
